@@ -41,7 +41,8 @@ void addAverages(Batch& batch, const std::vector<std::string>& more = {}) {
   }
 }
 
-TEST_CASE("averages: by every algorithm, large and tiny numbers of small types average to what is between them") {
+TEST_CASE("averages: by every algorithm, large and tiny numbers of small types average to what is between them",
+          "[optimised]") {
   const int ranks = GENERATE_RANKS(1, 2, 3, 4, 5, 6, 7, 8);
   const UseExecutor host(0);
   World world({.ranks = ranks});
@@ -92,7 +93,7 @@ void averageEqual(World& world, const Equal<T>& equal, const std::string& algori
   for (const std::vector<T>& result : results) CHECK(result == std::vector<T>(kCount, equal.value));
 }
 
-TEST_CASE("averages: four ranks with equal numbers get just that, however large or small it is") {
+TEST_CASE("averages: four ranks with equal numbers get just that, however large or small it is", "[optimised]") {
   const UseExecutor host(0);
   World world({.ranks = 4, .singleCopy = "-1"});
   for (const std::string& algorithm : algorithmsFor(koloCollectiveAllReduce)) {

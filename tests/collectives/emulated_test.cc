@@ -6,7 +6,7 @@
 namespace kolo::tests {
 namespace {
 
-TEST_CASE("emulated block: every algorithm gives what its definition says") {
+TEST_CASE("emulated block: every algorithm gives what its definition says", "[threads]") {
   const unsigned threads = GENERATE(1u, 3u, 32u);
   const int ranks = GENERATE(2, 3, 5);
   if (threads == 32 && ranks > 3) return;  // too many threads for a small machine
@@ -77,7 +77,7 @@ TEST_CASE("emulated block: every datatype and operation") {
   batch.run();
 }
 
-TEST_CASE("emulated block: operations in a row, ranks out of step") {
+TEST_CASE("emulated block: operations in a row, ranks out of step", "[threads]") {
   const unsigned threads = GENERATE(2u, 5u);
   const UseExecutor emulated(threads);
   WorldOptions options;

@@ -68,7 +68,7 @@ void resident(int ranks) {
 
 }  // namespace
 
-TEST_CASE("GPU: every algorithm by a resident kernel", "[gpu]") { resident(GENERATE(1, 2, 3, 4)); }
+TEST_CASE("GPU: every algorithm by a resident kernel", "[gpu][threads]") { resident(GENERATE(1, 2, 3, 4)); }
 
 // These have more streams than a device has queues.
 TEST_CASE("GPU: every algorithm by a resident kernel of many ranks", "[gpu][many]") { resident(GENERATE(5, 8)); }
@@ -107,7 +107,7 @@ TEST_CASE("GPU: every algorithm over posted links, and between hosts of several 
   batch.run();
 }
 
-TEST_CASE("GPU: counts that differ, and large ones, over posted links", "[gpu][posted]") {
+TEST_CASE("GPU: counts that differ, and large ones, over posted links", "[gpu][posted][threads]") {
   const int ranks = GENERATE(2, 3, 4);
   Gpu gpu(ranks, 2, 1);
   gpu.options.latePerHost = ranks == 4 ? 2 : 1;

@@ -179,7 +179,7 @@ void compareBitsByEach(World& world, BitsCase bits) {
   }
 }
 
-TEST_CASE("S2.7 a list gives the bits of single calls, for the same algorithm") {
+TEST_CASE("S2.7 a list gives the bits of single calls, for the same algorithm", "[optimised]") {
   const UseExecutor executor(0);
   for (const int ranks : {3, 4, 5}) {
     WorldOptions options;

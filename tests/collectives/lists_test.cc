@@ -657,7 +657,7 @@ TEST_CASE("S1.5 long lists and axes: peers read and write the items where they a
 }
 
 // Rank 0 offers its list because of the window, the others theirs because it is long and plain.
-TEST_CASE("S1.5 a list with strides in a window, and those of other ranks in ordinary memory") {
+TEST_CASE("S1.5 a list with strides in a window, and those of other ranks in ordinary memory", "[threads]") {
   constexpr std::size_t kRows = 300, kColumns = 200, kSpread = 2 * kColumns, kGap = 99;
   for (const int ranks : {2, 3}) {
     WorldOptions options;
@@ -754,7 +754,7 @@ TEST_CASE("lists and axes: posted links, and hosts whose ranks share memory") {
   }
 }
 
-TEST_CASE("lists and axes: emulated block") {
+TEST_CASE("lists and axes: emulated block", "[threads]") {
   for (const unsigned threads : {1u, 3u, 8u}) {
     const UseExecutor emulated(threads);
     WorldOptions options;
@@ -764,7 +764,7 @@ TEST_CASE("lists and axes: emulated block") {
   }
 }
 
-TEST_CASE("S1.5 S1.9 lists and axes: in groups, on streams and as requests, of one rank and of several") {
+TEST_CASE("S1.5 S1.9 lists and axes: in groups, on streams and as requests, of one rank and of several", "[threads]") {
   for (const int ranks : {1, 2, 4}) {
     WorldOptions options;
     options.ranks = ranks;

@@ -62,7 +62,7 @@ void runAlongAxes(WorldOptions options, int test, int each) {
 
 constexpr int kEach = kSlowdown > 1 ? 4 : 20;
 
-TEST_CASE("S3.6 the all-reduce by rings along the axes of a mesh gives what its definition says") {
+TEST_CASE("S3.6 the all-reduce by rings along the axes of a mesh gives what its definition says", "[threads]") {
   const UseExecutor host(0);
   WorldOptions options;
   options.mesh =

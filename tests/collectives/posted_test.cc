@@ -59,7 +59,7 @@ void addEveryAlgorithm(Batch& batch, int ranks, int each, bool vector, bool hier
   }
 }
 
-TEST_CASE("posted links: every algorithm between ranks that share no memory", "[posted]") {
+TEST_CASE("posted links: every algorithm between ranks that share no memory", "[posted][threads]") {
   const int ranks = GENERATE_RANKS(2, 3, 4, 5, 8, 13);
   const UseExecutor host(0);
   World world({.ranks = ranks, .latePerHost = 1});
@@ -235,7 +235,7 @@ TEST_CASE("posted links: messages while links are lost and replaced", "[posted][
 
 // Between calls, the devices of links that may be replaced are looked after by a thread of the communicator's own. The
 // transport ends the program if that comes while another thread is in its device, and takes its time there.
-TEST_CASE("posted links: windows come and go between calls", "[posted][reroute]") {
+TEST_CASE("posted links: windows come and go between calls", "[posted][reroute][threads]") {
   const int losesAfter = GENERATE(2, 1 << 30);  // soon by TCP, or never
   constexpr std::size_t kMessage = 1 << 20;
   constexpr int kRounds = 4;
@@ -265,7 +265,7 @@ TEST_CASE("posted links: windows come and go between calls", "[posted][reroute]"
 }
 
 // The first window opens the links that nobody has needed before: here that of rank 0 to rank 2.
-TEST_CASE("posted links: a window opens links beside the thread that looks after them", "[posted][reroute]") {
+TEST_CASE("posted links: a window opens links beside the thread that looks after them", "[posted][reroute][threads]") {
   const UseExecutor host(0);
   const Lossy lossy;
   lossy.linger(kSomeLooks);
@@ -282,7 +282,7 @@ TEST_CASE("posted links: a window opens links beside the thread that looks after
 
 // A send or receive ends by asking whether anything is left for the communicator's own threads to do. It looks at the
 // links for that, beside the thread that replaces them: ThreadSanitizer sees whether they keep apart.
-TEST_CASE("posted links: a link is replaced right after a message", "[posted][reroute]") {
+TEST_CASE("posted links: a link is replaced right after a message", "[posted][reroute][threads]") {
   const UseExecutor host(0);
   World world({.ranks = 2, .latePerHost = 1, .losesAfter = 1 << 30});
   const Lossy lossy;
@@ -308,7 +308,7 @@ TEST_CASE("posted links: a link is replaced right after a message", "[posted][re
 
 // One thread of rank 0 waits for rank 1, and holds the links, which may be replaced, from their other users. Rank 1
 // waits for what another thread of rank 0 sends meanwhile: the first one has to start that.
-TEST_CASE("posted links: who waits starts what another thread sends meanwhile", "[posted][reroute]") {
+TEST_CASE("posted links: who waits starts what another thread sends meanwhile", "[posted][reroute][threads]") {
   const bool waitsInCollective = GENERATE(false, true);
   const UseExecutor host(0);
   World world({.ranks = 2, .latePerHost = 1, .losesAfter = 1 << 30});

@@ -40,7 +40,7 @@ void addEveryVector(Batch& batch, int ranks, int each) {
 }
 
 // Out of place, the input is as it was afterwards; in place, where a rank has no output, and around buffers, too.
-TEST_CASE("S1.4 S1.6 S4.1 collectives: every algorithm gives what its definition says") {
+TEST_CASE("S1.4 S1.6 S4.1 collectives: every algorithm gives what its definition says", "[threads][optimised]") {
   const int ranks = GENERATE_RANKS(1, 2, 3, 4, 5, 7, 8, 13, 16);
   const UseExecutor host(0);
   WorldOptions options;
@@ -62,7 +62,7 @@ TEST_CASE("S1.7 collectives: counts that differ from rank to rank, zeros and gap
   batch.run();
 }
 
-TEST_CASE("collectives: results written past the caches are the same") {
+TEST_CASE("collectives: results written past the caches are the same", "[optimised]") {
   const int ranks = GENERATE_RANKS(2, 3, 6);
   const UseExecutor host(0);
   WorldOptions options;
@@ -75,7 +75,7 @@ TEST_CASE("collectives: results written past the caches are the same") {
   batch.run();
 }
 
-TEST_CASE("collectives: 64 ranks") {
+TEST_CASE("collectives: 64 ranks", "[optimised]") {
   const UseExecutor host(0);
   WorldOptions options;
   options.ranks = kSlowdown > 1 ? 24 : 64;
@@ -185,7 +185,8 @@ TEST_CASE("S3.4 collectives: both directions of the bidirectional ring in a row,
   batch.run();
 }
 
-TEST_CASE("collectives: hundreds of operations in a row, sizes and algorithms changing, ranks out of step") {
+TEST_CASE("collectives: hundreds of operations in a row, sizes and algorithms changing, ranks out of step",
+          "[threads]") {
   const int ranks = GENERATE_RANKS(2, 3, 4, 7);
   const UseExecutor host(0);
   WorldOptions options;

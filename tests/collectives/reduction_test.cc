@@ -6,7 +6,7 @@
 namespace kolo::tests {
 namespace {
 
-TEST_CASE("reductions: every datatype and operation in every collective that reduces") {
+TEST_CASE("reductions: every datatype and operation in every collective that reduces", "[optimised]") {
   const int ranks = GENERATE_RANKS(3, 6);
   const UseExecutor host(0);
   WorldOptions options;
@@ -74,7 +74,7 @@ TEST_CASE("reductions: each rank's own factor in a pre-multiplied sum") {
 }
 
 // All ranks must agree to the bit on an all-reduce, however each got its own contribution.
-TEST_CASE("reductions: a pre-multiplied sum of narrow floats is rounded alike on all ranks") {
+TEST_CASE("reductions: a pre-multiplied sum of narrow floats is rounded alike on all ranks", "[optimised]") {
   const UseExecutor host(0);
   WorldOptions options;
   options.ranks = 4;

@@ -68,7 +68,7 @@ WorldOptions reproducible(int ranks) {
   return options;
 }
 
-TEST_CASE("reproducible: the same bits by any algorithm, registered or not, and whoever has a rank") {
+TEST_CASE("reproducible: the same bits by any algorithm, registered or not, and whoever has a rank", "[optimised]") {
   const int ranks = GENERATE(2, 3, 5);
   const std::size_t settings = kSlowdown > 1 ? 4 : std::size(kSettings);
   const UseExecutor host(0);
