@@ -60,7 +60,7 @@ TEST_CASE("averages: the same by emulated blocks") {
   batch.run();
 }
 
-TEST_CASE("averages: the same between hosts, in steps or not", "[posted][slow]") {
+TEST_CASE("averages: the same between hosts, in steps or not", "[posted]") {
   struct Shape {
     int hosts, perHost;
   };

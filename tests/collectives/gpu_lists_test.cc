@@ -30,7 +30,7 @@ TEST_CASE("GPU: lists and axes on reproducible communicators", "[gpu]") {
   runLists(world, listSeed(6, 3), cases(3, 20));
 }
 
-TEST_CASE("GPU: lists and axes over posted links, and between hosts of several ranks", "[gpu][posted][slow]") {
+TEST_CASE("GPU: lists and axes over posted links, and between hosts of several ranks", "[gpu][posted]") {
   const int perHost = GENERATE(1, 2);
   Gpu gpu(4, 2, 1);
   gpu.options.latePerHost = perHost;

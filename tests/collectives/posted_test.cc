@@ -69,7 +69,7 @@ TEST_CASE("posted links: every algorithm between ranks that share no memory", "[
   batch.run();
 }
 
-TEST_CASE("posted links: every algorithm between hosts of several ranks", "[posted][slow]") {
+TEST_CASE("posted links: every algorithm between hosts of several ranks", "[posted]") {
   struct Shape {
     int hosts, perHost;
   };

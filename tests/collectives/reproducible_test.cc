@@ -81,7 +81,7 @@ TEST_CASE("reproducible: the same bits by any algorithm, registered or not, and 
   REQUIRE(resultsOf(turned, settings) == expected);
 }
 
-TEST_CASE("reproducible: the same bits with other slots and by emulated blocks of any width", "[slow]") {
+TEST_CASE("reproducible: the same bits with other slots and by emulated blocks of any width") {
   const int ranks = 3;
   std::vector<Bytes> expected;
   {

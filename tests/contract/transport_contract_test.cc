@@ -86,7 +86,7 @@ TEST_CASE("counters and payloads pass in order between processes", "[transport][
   }
 }
 
-TEST_CASE("a range may be large and start at any offset of its file", "[transport][slow]") {
+TEST_CASE("a range may be large and start at any offset of its file", "[transport]") {
   for (const std::string& name : working(koloLinkMapped)) {
     for (const std::size_t offset : {std::size_t{0}, kPage, 5 * kPage, std::size_t{64}, kPage + 1}) {
       DYNAMIC_SECTION(name << " offset " << offset) {
