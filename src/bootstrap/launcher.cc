@@ -78,7 +78,7 @@ std::string starter(std::string_view command) {
 // Where the launcher gives no id: KOLO_JOB; over several hosts the root; on one host the process that started the
 // ranks.
 std::string fallbackName(const std::string& root, std::string_view command) {
-  const std::string given = settings::text("KOLO_JOB");
+  std::string given = settings::text("KOLO_JOB");
   if (!given.empty()) return given;
   return root.empty() ? starter(command) : "root " + root;
 }

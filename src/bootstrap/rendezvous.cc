@@ -129,7 +129,7 @@ Result<koloUniqueId> throughFile(const LauncherJob& job, int timeoutMs) {
   Book::Pending pending{.directory = directory, .file = fileName(numberedName(job)), .since = Clock::now()};
   const std::string path = directory + "/" + pending.file;
   if (job.rank != 0) {
-    KOLO_ASSIGN(const koloUniqueId id, fetch(directory, pending.file, timeoutMs));
+    KOLO_ASSIGN(koloUniqueId id, fetch(directory, pending.file, timeoutMs));
     remember(id, job, std::move(pending));
     return id;
   }

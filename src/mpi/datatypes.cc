@@ -127,22 +127,22 @@ const Table& table() {
 }
 
 // The predefined datatype that the thread used last: what is known of it stays true.
-struct Last {
+struct LastDatatype {
   MPI_Datatype datatype;
   const Known* known;  // nullptr: none yet
 };
-[[gnu::tls_model("initial-exec")]] thread_local constinit Last last = {};
+[[gnu::tls_model("initial-exec")]] thread_local constinit LastDatatype lastDatatype = {};
 
 [[gnu::noinline]] const Known* search(MPI_Datatype datatype) {
   const auto found = table().find(keyOf(datatype));
   if (found == table().end()) return nullptr;
-  last = {datatype, &found->second};
-  return last.known;
+  lastDatatype = {datatype, &found->second};
+  return lastDatatype.known;
 }
 
 // nullptr: it is not predefined, or has no data here.
 const Known* find(MPI_Datatype datatype) {
-  return last.known != nullptr && last.datatype == datatype ? last.known : search(datatype);
+  return lastDatatype.known != nullptr && lastDatatype.datatype == datatype ? lastDatatype.known : search(datatype);
 }
 
 // What a derived datatype was made of. The constructors of MPI 4 that take large counts have these and displacements in

@@ -18,12 +18,12 @@ namespace kolo::mpi {
 namespace {
 
 // The session that the thread used last: looking for the attribute costs as much as a short collective.
-struct Last {
+struct LastSession {
   MPI_Comm comm;
   Session* session;       // nullptr: without Kolo
   std::uint64_t changes;  // when it was found
 };
-[[gnu::tls_model("initial-exec")]] thread_local constinit Last last = {};
+[[gnu::tls_model("initial-exec")]] thread_local constinit LastSession lastSession = {};
 
 void noteWindow(koloWindow_t window) {
   int isZeroCopy = 0;
@@ -37,7 +37,7 @@ void noteWindow(koloWindow_t window) {
 // The communicator's session, if it has a counterpart, or gets it now. A young one is not remembered: it may get one.
 Session* Session::find(MPI_Comm comm, When when, Session** young) {
   const std::uint64_t changes = sessions().changes();
-  if (last.changes == changes && last.comm == comm) return last.session;
+  if (lastSession.changes == changes && lastSession.comm == comm) return lastSession.session;
   Session* session = attached(comm);
   if (session == nullptr) return nullptr;
   if (session->isYoung()) {
@@ -48,7 +48,7 @@ Session* Session::find(MPI_Comm comm, When when, Session** young) {
     session->make();
   }
   if (session->kolo_ == nullptr) session = nullptr;
-  last = {comm, session, changes};
+  lastSession = {comm, session, changes};
   return session;
 }
 

@@ -202,12 +202,12 @@ Freed& freed() {
 }
 
 // The request that the thread started last: most programs wait for that one.
-struct Last {
+struct LastStarted {
   MPI_Request request;
   Started* started;
   std::uint64_t changes;  // when it was found
 };
-[[gnu::tls_model("initial-exec")]] thread_local constinit Last last = {};
+[[gnu::tls_model("initial-exec")]] thread_local constinit LastStarted lastStarted = {};
 
 // The request that the thread took last, for its next collective: to keep it among all and to take it from there costs
 // as much as a short collective. Programs may call from the destructors of global objects, when what the main thread
@@ -231,7 +231,8 @@ bool becomesSpare(Started& started) {
 
 Started* find(MPI_Request request) {
   if (!isAny()) return nullptr;
-  if (last.request == request && last.changes == changes.load(std::memory_order_relaxed)) return last.started;
+  if (lastStarted.request == request && lastStarted.changes == changes.load(std::memory_order_relaxed))
+    return lastStarted.started;
   return all().find(request);
 }
 
@@ -275,7 +276,7 @@ int giveRequest(const Session& session, Hook hook, std::unique_ptr<Task> task, s
   underWay.fetch_add(1, std::memory_order_relaxed);
   started->setProgramHasIt(true);
   started->begin(session, hook, std::move(task), std::move(buffers));
-  last = {started->request(), started, changes.load(std::memory_order_relaxed)};
+  lastStarted = {started->request(), started, changes.load(std::memory_order_relaxed)};
   *request = started->request();
   return MPI_SUCCESS;
 }

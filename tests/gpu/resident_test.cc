@@ -22,7 +22,7 @@ extern "C" const unsigned char koloKernels[];  // the image that the library loa
 namespace kolo::test {
 namespace {
 
-constexpr MockCuda kRoomy{.multiprocessors = 12, .blockThreads = 2};  // for two ranks and their resident kernels
+constexpr MockCuda kForResident{.multiprocessors = 12, .blockThreads = 2};  // for two ranks and their resident kernels
 
 // A page whose first store is noticed: what `watched` was then.
 struct Page {
@@ -96,7 +96,7 @@ TEST_CASE("a resident kernel tells the stream that an operation is done before i
 TEST_CASE("a resident kernel takes operations that follow each other in a stream, if the program lets it", "[mock]") {
   const std::vector<std::pair<const char*, std::string>> settings = {{"KOLO_RESIDENT_IDLE_US", "1000000"}};
   const SettingsScope longest(settings);
-  const MockScene scene(kRoomy);
+  const MockScene scene(kForResident);
   Ranks ranks(oneDevice(2), {.resident = 2});
   const DeviceBuffer values(2);
   const CudaStream streams[2];
@@ -117,7 +117,7 @@ TEST_CASE("a resident kernel takes as many operations as a rank may be ahead, an
           "[mock]") {
   const std::vector<std::pair<const char*, std::string>> settings = {{"KOLO_RESIDENT_IDLE_US", "1000000"}};
   const SettingsScope longest(settings);
-  const MockScene scene(kRoomy);
+  const MockScene scene(kForResident);
   constexpr int kCalls = 100;
   Ranks ranks(oneDevice(2), {.resident = 2});
   const DeviceBuffer values(2);
@@ -152,7 +152,7 @@ TEST_CASE("a resident kernel takes as many operations as a rank may be ahead, an
 // A tool may come to a program that runs.
 TEST_CASE("an operation is there for its resident kernel before that is launched, for the launch may return late",
           "[mock]") {
-  const MockScene scene(kRoomy);
+  const MockScene scene(kForResident);
   Ranks ranks(oneDevice(2), {.resident = 2});
   MockCuda::blockLaunches(true);
   ranks.run([&](Self& self) {
@@ -170,7 +170,7 @@ TEST_CASE("an operation is there for its resident kernel before that is launched
 
 TEST_CASE("a resident kernel's operation comes after what stands before it in its stream, and before what comes later",
           "[device]") {
-  const DeviceScene scene(kRoomy);
+  const DeviceScene scene(kForResident);
   Ranks ranks(oneDevice(2), {.resident = 2});
   const DeviceBuffer value(2), other(1), copies(2), gate(2);
   const CudaStream stream, otherStream, opener;

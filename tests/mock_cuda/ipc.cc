@@ -31,7 +31,7 @@ CUresult get(CUipcMemHandle* handle, CUdeviceptr pointer) {
 }
 
 // A handle that is open already is the same address once more.
-CUresult open(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags) {
+CUresult openImported(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags) {
   if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
   if (currentDevice() < 0) return CUDA_ERROR_INVALID_CONTEXT;
   Handle theirs;
@@ -61,7 +61,7 @@ CUresult open(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags) {
   return CUDA_SUCCESS;
 }
 
-CUresult close(CUdeviceptr pointer) {
+CUresult closeImported(CUdeviceptr pointer) {
   const std::lock_guard lock(world->mutex);
   const auto at = world->memory.find(pointer);
   if (at == world->memory.end() || at->second.kind != Kind::kImported) return CUDA_ERROR_INVALID_VALUE;
@@ -75,8 +75,8 @@ CUresult close(CUdeviceptr pointer) {
 
 void addIpc(drivers::CudaDriver& d) {
   d.cuIpcGetMemHandle = get;
-  d.cuIpcOpenMemHandle = mock::open;
-  d.cuIpcCloseMemHandle = mock::close;
+  d.cuIpcOpenMemHandle = openImported;
+  d.cuIpcCloseMemHandle = closeImported;
 }
 
 }  // namespace kolo::test::mock

@@ -160,7 +160,7 @@ CUresult attributes(unsigned count, CUpointer_attribute* which, void** data, CUd
 }  // namespace
 
 Physical::~Physical() {
-  if (file >= 0) close(file);
+  if (file >= 0) ::close(file);
 }
 
 std::shared_ptr<Physical> makePhysical(int device, std::size_t bytes, bool shareable) {
