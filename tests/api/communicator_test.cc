@@ -630,17 +630,17 @@ TEST_CASE("koloGetLastError is the calling thread's own") {
   CHECK(koloGetLastError(world[0]) != nullptr);
 }
 
-TEST_CASE("two worlds of one process know nothing of each other") {
+TEST_CASE("two worlds of one process know nothing of each other", "[threads]") {
   World one(2), two(3);
   std::thread other([&] {
     two.run([](Self& self) {
       for (int i = 0; i < 50; ++i) expectWorks(self);
     });
   });
-  other.join();
   one.run([](Self& self) {
     for (int i = 0; i < 50; ++i) expectWorks(self);
   });
+  other.join();
 }
 
 TEST_CASE("communicators come and go many times", "[threads][links]") {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -85,7 +86,9 @@ TEST_CASE("S1.1 an override for registered buffers changes nothing for others", 
 }
 
 TEST_CASE("S0.7 at the debug level one line for each call has the algorithm, ranks x elements and the datatype") {
-  const std::string file = "/tmp/kolo-knobs-test-" + std::to_string(getuid());
+  // The process that runs with the settings has the name from them.
+  const char* const given = std::getenv("KOLO_DEBUG_FILE");
+  const std::string file = given != nullptr ? given : "/tmp/kolo-knobs-test-" + std::to_string(getpid());
   withSettings({{"KOLO_DEBUG", "debug"}, {"KOLO_DEBUG_FILE", file}}, [&] {
     (void)std::remove(file.c_str());
     World world(3, configWithAlgorithm("all_reduce:ring,broadcast:tree,all_gather:ring"));

@@ -20,6 +20,7 @@
 #include "../../transports/connect/place.h"
 #include "../../transports/connect/wire.h"
 #include "suite.h"
+#include "support/deadline.h"
 
 namespace kolo::contract::dialling {
 namespace {
@@ -258,7 +259,7 @@ TEST_CASE("whatever listens in the peer's place is not taken for the peer", "[co
       CHECK(alone.status().code() == koloUnreachable);
       CHECK(contains(alone.status().message(), expected));
       CHECK(contains(alone.status().message(), "127.0.0.1"));
-      CHECK(Clock::now() - begun < (isSilent ? 8s : 30s));
+      CHECK_WITHIN((isSilent ? 8s : 30s), begun);
       // The same in the first place, and a way to the peer in the second one.
       const Trap good("127.0.0.2", trap.port(), [&](Socket client, const Over& isOver) {
         relay(std::move(client), scene.port, SIZE_MAX, isOver);
@@ -376,7 +377,7 @@ TEST_CASE("silent, babbling and numerous clients do not keep a rank from being d
   const auto before = Clock::now();
   const auto link = scene.link();
   CHECK(link.status().message() == "");
-  CHECK(Clock::now() - before < 10s);
+  CHECK_WITHIN(10s, before);
   strangers.clear();
   while (scene.peer.value(Op::kOpenFiles) > files + 1 && Clock::now() - before < 20s) std::this_thread::sleep_for(20ms);
   CHECK(scene.peer.value(Op::kOpenFiles) == files + 1);
@@ -435,7 +436,7 @@ TEST_CASE("dialling a stopped process is an error when the time is over", "[conn
   CHECK(link.status().code() == koloUnreachable);
   CHECK(contains(link.status().message(), "is the process stopped?"));
   CHECK(took >= 1950ms);
-  CHECK(took < 6s);
+  CHECK_TOOK(15s, took);
   CHECK(scene.link().status().message() == "");
 }
 

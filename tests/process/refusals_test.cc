@@ -13,6 +13,7 @@
 
 #include "process/job.h"
 #include "process/roles.h"
+#include "support/deadline.h"
 #include "support/text.h"
 
 using namespace kolo::test;
@@ -99,7 +100,7 @@ void expectAllTold(Job& job, int victim, const Refusal& refusal, std::chrono::st
     CHECK(contains(output, std::strerror(EPERM)));
     if (rank != victim) CHECK(contains(output, "rank " + std::to_string(victim) + " (pid "));
   }
-  CHECK(std::chrono::steady_clock::now() - since < kSoon);
+  CHECK_WITHIN(kSoon, since);
 }
 
 void expectAllTold(int victim, const Refusal& refusal, const Environment& environment) {
@@ -144,7 +145,7 @@ void expectAllToldOf(const Setting& setting, int victim, const Environment& comm
     CHECK(contains(output, setting.first));
     if (rank != victim) CHECK(contains(output, "rank " + std::to_string(victim) + " (pid "));
   }
-  CHECK(std::chrono::steady_clock::now() - since < kSoon);
+  CHECK_WITHIN(kSoon, since);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <string>
 
 namespace kolo::test {
 
@@ -21,4 +22,15 @@ inline std::chrono::milliseconds within(std::chrono::milliseconds usual, double 
   return std::clamp(allowed, std::min(usual, std::chrono::milliseconds(1)), usual);
 }
 
+// What tools/run_suites.py takes for lateness: empty where `took` is below `limit`.
+inline std::string lateness(std::chrono::nanoseconds took, std::chrono::nanoseconds limit) {
+  const auto ms = [](std::chrono::nanoseconds time) { return std::to_string(time.count() / 1'000'000) + " ms"; };
+  return took < limit ? "" : "ran out of time: took " + ms(took) + ", expected less than " + ms(limit);
+}
+
 }  // namespace kolo::test
+
+// A limit says what would be a hang, not what is fast: a busy machine is within it.
+#define CHECK_TOOK(limit, took) \
+  if (const std::string koloLate = ::kolo::test::lateness(took, limit); !koloLate.empty()) FAIL_CHECK(koloLate)
+#define CHECK_WITHIN(limit, begin) CHECK_TOOK(limit, std::chrono::steady_clock::now() - (begin))

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/deadline.h"
 #include "support/watchdog.h"
 
 namespace kolo::test {
@@ -47,6 +48,11 @@ struct Self {
                                   ::kolo::test::nameOf(code) + ": " + koloGetLastError(nullptr)); \
     }                                                                                             \
   } while (false)
+// The same of CHECK_WITHIN (support/deadline.h).
+#define EXPECT_WITHIN(self, limit, begin)                                                              \
+  if (const auto koloLate = ::kolo::test::lateness(std::chrono::steady_clock::now() - (begin), limit); \
+      !koloLate.empty())                                                                               \
+  (self).fault(KOLO_HERE, koloLate)
 #define EXPECT_OK(self, call) EXPECT_CODE(self, koloSuccess, call)
 
 // The same on the main thread, by Catch.

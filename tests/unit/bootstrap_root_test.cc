@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bootstrap_fixture.h"
+#include "support/deadline.h"
 
 using namespace kolo;
 using namespace kolo::bootstrap;
@@ -136,7 +137,7 @@ TEST_CASE("a rank that waits in vain says what listens at the root, who named it
     INFO(end.status.message());
     CHECK(end.status.code() == koloUnreachable);
     CHECK(end.after >= std::chrono::milliseconds(kLimitMs - 200));
-    CHECK(end.after < 10s);
+    CHECK_TOOK(20s, end.after);
     for (const std::string& part :
          {std::string(kForeigners[i].said), fmt::format("127.0.0.1:{}", services[i]->port()),
           std::string("by KOLO_ROOT"), fmt::format("within {} ms (KOLO_INIT_TIMEOUT_MS)", kLimitMs)}) {
