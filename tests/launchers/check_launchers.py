@@ -11,43 +11,31 @@ import sys
 sys.dont_write_bytecode = True
 
 import importlib
-import unittest
+import os
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+
+import cases
 import guard
 from every_launcher import Programs
 
 SKIPPED = 77
 
 
-class Result(unittest.TextTestResult):
-    passed = 0
-
-    def addSuccess(self, test):
-        super().addSuccess(test)
-        self.passed += 1
-
-
-def run(launcher, cases):
+def run(launcher, names):
     module = importlib.import_module(f"{launcher}_cases")
     reason = module.missing()
     if reason is not None:
         print(f"not tried: {reason}")
         return SKIPPED
-    loader = unittest.TestLoader()
-    loader.testNamePatterns = [f"*{case}*" for case in cases] or None
-    runner = unittest.TextTestRunner(stream=sys.stdout, verbosity=2, resultclass=Result)
-    done = runner.run(loader.loadTestsFromModule(module))
-    if done.wasSuccessful() and done.passed == 0:
-        print(f"not tried: {done.skipped[0][1] if done.skipped else 'no case has this name'}")
-        return SKIPPED
-    return 0 if done.wasSuccessful() else 1
+    return cases.run([module], names)
 
 
 def main():
     if len(sys.argv) < 5:
         sys.exit(__doc__)
-    launcher, Programs.perf, Programs.report, Programs.readme, *cases = sys.argv[1:]
-    return guard.run_guarded(lambda: run(launcher, cases))
+    launcher, Programs.perf, Programs.report, Programs.readme, *names = sys.argv[1:]
+    return guard.run_guarded(lambda: run(launcher, names))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import signal
 import tempfile
 import time
 
+from cases import smoke
 from jobs import Job, soon, variable_of
 
 BOUND = 30.0  # seconds in which the survivors of a dead rank must have ended; they need one, unless the machine is busy
@@ -80,10 +81,12 @@ class EveryLauncher:
 
     # ---- under every launcher
 
+    @smoke
     def test_every_rank_is_there_once(self):
         for ranks in (1, 4):
             self.expect_report(self.start(ranks, [Programs.report]), ranks)
 
+    @smoke
     def test_kolo_perf_runs_unchanged_and_reports_once(self):
         report = self.report_file()
         self.expect_sweep(self.start(4, [Programs.perf, *SWEEP, "--json", report]), 4, report)
@@ -94,6 +97,7 @@ class EveryLauncher:
             self.expect_report(one, 3)
             self.expect_report(two, 3)
 
+    @smoke
     def test_a_rank_that_dies_is_the_end_of_the_job(self):
         job = self.start(4, [Programs.report, "2"])
         self.assertTrue(job.has_said("rank 2 of 4"), job.output())

@@ -5,6 +5,7 @@ import threading
 import time
 import unittest
 
+from cases import smoke
 from every_launcher import EveryLauncher, Programs, SWEEP
 from jobs import Job
 from kubernetes_example import KubernetesExample  # unittest finds it here
@@ -66,6 +67,7 @@ class InPlainShells(EveryLauncher, unittest.TestCase):
 
     # ---- where to meet
 
+    @smoke
     def test_ranks_meet_at_a_root_by_address_and_by_name(self):
         hosts = ["127.0.0.1", "localhost"] + ([socket.gethostname()] if is_here(socket.gethostname()) else [])
         for host in hosts:
@@ -138,6 +140,7 @@ class InPlainShells(EveryLauncher, unittest.TestCase):
 
     # ---- when kolo-perf starts its own ranks
 
+    @smoke
     def test_kolo_perf_starts_its_own_ranks_where_no_launcher_started_it(self):
         interactive = str(0xfffffffa)  # as salloc gives a shell of its own where Slurm is so configured
         for environment in ({}, {"KOLO_RANK": "", "KOLO_SIZE": ""}, {"RANK": "", "WORLD_SIZE": ""}, {"PMI_RANK": ""},

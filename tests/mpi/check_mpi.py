@@ -16,59 +16,26 @@ import re
 import shutil
 import subprocess
 import tempfile
-import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, os.pardir, "launchers"))
+sys.path[:0] = [os.path.join(HERE, os.pardir, folder) for folder in ("launchers", "support")]
 
+import cases
 import guard
 import launchers
+import seeds
+from mpirun_job import BOUND, Given, Job
 
 SKIPPED = 77
-BOUND = 90  # seconds for one job
-# An MPI polls while it waits: with more ranks than processors each message costs it a time slice, MPICH a third of a second for a round.
-NONBLOCKING_ROUNDS = "80" if "KOLO_TEST_ALL" in os.environ else "30"
+# The least of a job, each with some cases of every kind. An MPI polls while it waits: with more ranks than processors each message costs it a
+# time slice, MPICH a third of a second for a nonblocking round.
+ROUNDS, NONBLOCKING_ROUNDS = 100, 15
+SECONDS = 2  # of a job, for more rounds
 LAUNCHERS = {"openmpi": launchers.OpenMpi, "mpich": launchers.Mpich}
-# Of ranks with an odd number Kolo cannot start.
-ODD_RANKS_FAIL = 'case ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} in *[13579]) export KOLO_TRANSPORTS=none;; esac; exec "$0" "$@"'
-
-
-class Given:
-    family = wrapper = launcher = libcuda = None
-    random = behaviour = random_nonblocking = nonblocking = memory = arguments = large = communicators = None
-
-
-class Job:
-    """One mpirun to its end. Communicators get their counterparts at their first blocking collective, unless settings
-    have another KOLO_MPI_COMM_AFTER, or None, which is the default."""
-
-    def __init__(self, ranks, words, settings=None, wrapper=None, bound=BOUND):
-        launcher = Given.launcher
-        environment = {**os.environ, **launcher.environment(), "KOLO_MPIRUN": launcher.program, "KOLO_MPI_STATISTICS": "1",
-                       "KOLO_MPI_COMM_AFTER": "0", **(settings or {})}
-        environment = {name: value for name, value in environment.items() if value is not None}
-        command = [wrapper or Given.wrapper, *launcher.command(ranks, words)[1:]]
-        begin = time.monotonic()
-        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, timeout=bound, check=False)
-        self.seconds = time.monotonic() - begin
-        self.status = done.returncode
-        self.output = done.stdout.decode(errors="replace")
-
-    def calls(self):
-        """{name: (accelerated, passed on)} of rank 0."""
-        line = re.search(r"calls accelerated and passed on:(.*)", self.output)
-        return {name: (int(a), int(p)) for name, a, p in re.findall(r"(MPI_\w+)=(\d+),(\d+)", line.group(1))} if line else {}
-
-    def counterparts(self):
-        """How many communicators of rank 0 were given one."""
-        return int(re.search(r"communicators that were given a counterpart: (\d+)", self.output).group(1))
-
-    def memory(self):
-        """(blocks of memory, registrations) of rank 0."""
-        numbers = re.search(r"memory that collectives need not copy: blocks=(\d+) registrations=(\d+)", self.output)
-        return tuple(map(int, numbers.groups())) if numbers else (0, 0)
+# Of ranks with an odd number Kolo cannot start, so that the MPI does all.
+ODD_RANKS_FAIL = ('export KOLO_TEST_PASSED_ON=1; case ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} in *[13579]) export KOLO_TRANSPORTS=none;; esac; '
+                  'exec "$0" "$@"')
 
 
 class Interposer(unittest.TestCase):
@@ -83,23 +50,38 @@ class Interposer(unittest.TestCase):
     def goes_on(self, what, ranks=4):
         return self.ok(Job(ranks, [Given.nonblocking, what]), f"{what}: ok").calls()
 
-    def random(self, ranks, seed, rounds=250, settings=None):
-        job = Job(ranks, [Given.random, str(rounds), str(seed)], settings)
-        return self.ok(job, f"{rounds} rounds agree")
+    def agrees(self, ranks, words, settings=None):
+        """A job of one of the random programs, which ends its words with a seed."""
+        job = Job(ranks, words, settings)
+        self.assertEqual(job.status, 0, f"KOLO_TEST_SEED={seeds.run_seed()}\n{job.output}")
+        return self.ok(job, "rounds agree")
 
+    def random(self, ranks, settings=None):
+        words = [str(ROUNDS), str(seeds.run_seed() + ranks), str(seeds.budget(SECONDS))]
+        return self.agrees(ranks, [Given.random, *words], settings)
+
+    def random_nonblocking(self, ranks, level, settings=None):
+        words = [str(NONBLOCKING_ROUNDS), str(seeds.run_seed() + ranks), level, str(seeds.budget(SECONDS))]
+        return self.agrees(ranks, [Given.random_nonblocking, *words], settings)
+
+    @cases.smoke
     def test_random_collectives_agree_with_the_mpi_s_own(self):
+        accelerated = collections.Counter()
         for ranks in (2, 4, 5):
-            calls = self.random(ranks, seed=ranks).calls()
+            calls = self.random(ranks).calls()
             self.assertEqual(len(calls), 17, calls)
-            for name, (accelerated, passed) in calls.items():
-                # On two ranks the halves have one rank each, and their collectives are passed on.
-                self.assertGreater(accelerated, 2 * passed if ranks > 2 else 0, name)
+            accelerated.update({name: count for name, (count, _) in calls.items()})
+            # On two ranks the halves have one rank each, and their collectives are passed on.
+            passed = sum(count for _, count in calls.values())
+            self.assertGreater(sum(count for count, _ in calls.values()), 2 * passed if ranks > 2 else 0, calls)
+        for name, count in accelerated.items():
+            self.assertGreater(count, 0, name)
 
     def test_a_job_of_one_rank_is_the_mpi_s_alone(self):
-        self.assertEqual(sum(accelerated for accelerated, _ in self.random(1, seed=1).calls().values()), 0)
+        self.assertEqual(sum(accelerated for accelerated, _ in self.random(1).calls().values()), 0)
 
     def test_where_kolo_cannot_start_on_some_ranks_the_program_runs_with_a_warning(self):
-        job = self.ok(Job(4, ["/bin/sh", "-c", ODD_RANKS_FAIL, Given.random, "60", "7"]), "60 rounds agree")
+        job = self.agrees(4, ["/bin/sh", "-c", ODD_RANKS_FAIL, Given.random, "60", str(seeds.run_seed())])
         self.assertRegex(job.output, "kolo-mpi: Kolo did not start on rank . of 4, .*KOLO_TRANSPORTS=\"none\"")
         self.assertEqual(job.output.count("did not start"), 1, job.output)
         self.assertEqual(sum(accelerated for accelerated, _ in job.calls().values()), 0)
@@ -107,6 +89,7 @@ class Interposer(unittest.TestCase):
     def test_messages_go_on_while_ranks_wait_in_collectives(self):
         self.assertEqual(self.behaves("progress").calls(), {"MPI_Barrier": (8, 0), "MPI_Bcast": (8, 0)})
 
+    @cases.smoke
     def test_errors_are_those_of_the_mpi(self):
         self.behaves("errors")
 
@@ -175,11 +158,11 @@ class Interposer(unittest.TestCase):
         self.assertNotEqual(job.status, 0, job.output)
         self.assertIn("expected LD_BIND_NOW unset, or the MPI's library in LD_PRELOAD behind this one", job.output)
 
+    @cases.smoke
     def test_random_nonblocking_collectives_agree_with_the_mpi_s_own(self):
         accelerated = collections.Counter()
         for ranks, level in ((2, "single"), (4, "multiple"), (5, "single")):
-            job = Job(ranks, [Given.random_nonblocking, NONBLOCKING_ROUNDS, str(ranks), level])
-            calls = self.ok(job, "rounds agree").calls()
+            calls = self.random_nonblocking(ranks, level).calls()
             accelerated.update({name: count for name, (count, _) in calls.items() if name.startswith("MPI_I")})
         self.assertEqual(len(accelerated), 16, accelerated)
         for name, count in accelerated.items():
@@ -337,6 +320,7 @@ class Interposer(unittest.TestCase):
         """The numbers of blocks of memory, and of registrations, on rank 0."""
         return self.ok(Job(ranks, [Given.memory, what], settings), f"{what}: ok").memory()
 
+    @cases.smoke
     def test_memory_of_the_mpi_s_is_used_where_it_is(self):
         self.assertEqual(self.keeps("before"), (3, 2))  # of one segment with two communicators
 
@@ -391,26 +375,27 @@ class Interposer(unittest.TestCase):
             job = self.ok(Job(2, [self.compiled(folder, "mpifort", "memory_in_fortran.f90", "-fcray-pointer")]), "fortran: ok")
         self.assertEqual(job.memory(), (4, 2))
 
-    def on_gpu(self, words, said, ranks=4):
-        """A job most of whose buffers are in a GPU's memory."""
+    def on_gpu(self, run):
+        """run(settings) is a job most of whose buffers are in a GPU's memory."""
         if Given.libcuda is None:
             self.skipTest("the build has no CUDA")
-        job = self.ok(Job(ranks, words, {"KOLO_TEST_LIBCUDA": Given.libcuda}), said)
+        job = run({"KOLO_TEST_LIBCUDA": Given.libcuda})
         self.assertGreater(int(re.search(r"buffers of GPUs that were copied: (\d+)", job.output).group(1)), 15, job.output)
         return job
 
     def test_buffers_in_the_memory_of_a_gpu(self):
         for ranks in (1, 2, 4):
-            self.on_gpu([Given.random, "250", str(ranks)], "250 rounds agree", ranks)
+            self.on_gpu(lambda settings, ranks=ranks: self.random(ranks, settings))
 
     def test_buffers_in_the_memory_of_a_gpu_where_kolo_cannot_start(self):
-        job = self.on_gpu(["/bin/sh", "-c", ODD_RANKS_FAIL, Given.random, "60", "7"], "60 rounds agree")
+        words = ["/bin/sh", "-c", ODD_RANKS_FAIL, Given.random, "60", str(seeds.run_seed())]
+        job = self.on_gpu(lambda settings: self.agrees(4, words, settings))
         self.assertEqual(sum(accelerated for accelerated, _ in job.calls().values()), 0)
 
     def test_nonblocking_collectives_in_the_memory_of_a_gpu(self):
         for ranks, level in ((2, "multiple"), (4, "single")):
-            self.on_gpu([Given.random_nonblocking, NONBLOCKING_ROUNDS, str(ranks), level], "rounds agree", ranks)
-        calls = self.on_gpu([Given.nonblocking, "gpu"], "gpu: ok").calls()
+            self.on_gpu(lambda settings, ranks=ranks, level=level: self.random_nonblocking(ranks, level, settings))
+        calls = self.on_gpu(lambda settings: self.ok(Job(4, [Given.nonblocking, "gpu"], settings), "gpu: ok")).calls()
         self.assertEqual(calls["MPI_Iallreduce"], (10, 10))
 
     def compiled(self, folder, compiler, source, *options):
@@ -428,6 +413,7 @@ class Interposer(unittest.TestCase):
         self.assertEqual(job.calls(), {"MPI_Barrier": (3, 0), "MPI_Bcast": (1, 0), "MPI_Allreduce": (5, 0), "MPI_Iallreduce": (1, 0),
                                        "MPI_Iallgatherv": (1, 0), "MPI_Ibcast": (1, 0), "MPI_Ibarrier": (1, 0)})
 
+    @cases.smoke
     def test_a_small_application_in_c(self):
         with tempfile.TemporaryDirectory() as folder:
             calls = self.ok(Job(4, [self.compiled(folder, "mpicc", "conjugate_gradient.c")]), "solved after").calls()
@@ -484,27 +470,23 @@ class Interposer(unittest.TestCase):
         self.assertRegex(job.output, rf"loads \S*libkolo-mpi-{Given.family}\.so:libm\.so\.6\n")
 
 
-def run(cases):
+def run(names):
     reason = Given.launcher.missing()
     if reason is not None:
         print(f"not tried: {reason}")
         return SKIPPED
-    loader = unittest.TestLoader()
-    loader.testNamePatterns = [f"*{case}*" for case in cases] or None
-    suite = loader.loadTestsFromTestCase(Interposer)
-    done = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(suite)
-    return 0 if done.wasSuccessful() and done.testsRun > 0 else 1
+    return cases.run([Interposer], names)
 
 
 def main():
     if len(sys.argv) < 11:
         sys.exit(__doc__)
     (Given.family, Given.wrapper, Given.random, Given.behaviour, Given.random_nonblocking, Given.nonblocking,
-     Given.memory, Given.arguments, Given.large, Given.communicators, *cases) = sys.argv[1:]
-    if cases and "libcuda.so" in cases[0]:
-        Given.libcuda = os.path.abspath(cases.pop(0))
+     Given.memory, Given.arguments, Given.large, Given.communicators, *names) = sys.argv[1:]
+    if names and "libcuda.so" in names[0]:
+        Given.libcuda = os.path.abspath(names.pop(0))
     Given.launcher = LAUNCHERS[Given.family]()
-    return guard.run_guarded(lambda: run(cases))
+    return guard.run_guarded(lambda: run(names))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 //
 // With KOLO_TEST_LIBCUDA most buffers of the former lie in a GPU's memory.
 //
-// usage: kolo-mpi-random-FAMILY ROUNDS SEED
+// usage: kolo-mpi-random-FAMILY ROUNDS SEED [SECONDS]
+//   ROUNDS are the least; there are more until SECONDS are over.
 #include "on_gpu.h"
+#include "rounds.h"
 
 using namespace kolo::test;
 
@@ -16,6 +18,18 @@ constexpr bool kMayLeaveWhole = true;
 #else
 constexpr bool kMayLeaveWhole = false;
 #endif
+
+// MPICH's own functions fail, or crash, where a message of more than 8 KiB has elements like MPI_LONG_INT, with gaps.
+int mostOf(MPI_Datatype datatype, int count) {
+#ifdef OPEN_MPI
+  (void)datatype;
+  return count;
+#else
+  int bytes = 0;
+  MPI_Type_size(datatype, &bytes);
+  return bytes < layoutOf(datatype).extent ? std::min(count, 100) : count;
+#endif
+}
 
 struct Test {
   MPI_Comm comm;
@@ -50,11 +64,14 @@ void compare(Test& test, Buffer& send, Buffer& recv, const Collective& collectiv
 
 // ---- reductions
 
-void reduce(Test& test, const Number& number) {
+constexpr int kReductions = 6, kMovements = 10;
+
+void reduce(Test& test, const Number& number, int kind) {
   const MPI_Datatype type = number.datatype;
   const MPI_Op op = number.ops[static_cast<std::size_t>(test.draw(static_cast<int>(number.ops.size())))];
-  const int kind = test.draw(6), count = test.drawCount() / (kind >= 4 ? test.ranks : 1), root = test.draw(test.ranks);
-  const bool isPassedOn = layoutOf(type).extent > 16;  // MPICH's own MPI_Reduce dies in place on other roots than 0
+  const int count = test.drawCount() / (kind >= 4 ? test.ranks : 1), root = test.draw(test.ranks);
+  // MPICH's own MPI_Reduce dies in place on other roots than 0.
+  const bool isPassedOn = layoutOf(type).extent > 16 || std::getenv("KOLO_TEST_PASSED_ON") != nullptr;
   const bool inPlace = test.coin() && !(kind == 1 && isPassedOn);
   std::vector<int> counts(static_cast<std::size_t>(test.ranks));
   int total = kind == 4 ? count * test.ranks : count;
@@ -132,10 +149,10 @@ struct Mixed {
   std::vector<int> begins;
 };
 
-void move(Test& test, const std::vector<MPI_Datatype>& alike) {
+void move(Test& test, const std::vector<MPI_Datatype>& alike, int drawn) {
   // Where a rank is alone, Open MPI's own MPI_Alltoallw moves nothing.
-  const int kind = test.draw(test.ranks > 1 ? 10 : 9), count = test.drawCount() / (4 * test.ranks),
-            root = test.draw(test.ranks);
+  const int kind = test.ranks > 1 ? drawn : drawn % (kMovements - 1);
+  const int count = mostOf(alike[0], test.drawCount() / (4 * test.ranks)), root = test.draw(test.ranks);
   // MPICH's own MPI_Alltoallv and MPI_Alltoallw fail in place with this datatype.
   const bool inPlace = test.coin() && !(kind >= 8 && alike[0] == MPI_LONG_DOUBLE_INT);
   // Where a rank is alone, MPICH's own MPI_Allgatherv puts its block at the beginning, wherever it belongs.
@@ -235,27 +252,30 @@ std::vector<MPI_Comm> communicators() {
 
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
-  const int rounds = std::atoi(argv[1]);
-  Random order(static_cast<unsigned>(std::atoi(argv[2])));  // the same on all ranks of the world
+  Rounds rounds(std::atoi(argv[1]), argc > 3 ? std::atof(argv[3]) : 0);
+  Random order(std::strtoull(argv[2], nullptr, 0));  // the same on all ranks of the world
   int worldRank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &worldRank);
   const std::vector<Number> all = numbers();
   const std::vector<MPI_Datatype> derived = fourInts();
   std::vector<MPI_Comm> comms = communicators();
-  for (int round = 0; round < rounds; ++round) {
+  Deck kinds(kReductions + kMovements + 1);
+  while (rounds.next()) {
     MPI_Comm& comm = comms[order() % comms.size()];
     const std::uint64_t seed = order(), choice = order();
     Test test{comm, 0, 0, Random(seed), Random(seed * 1000 + static_cast<unsigned>(worldRank))};
     MPI_Comm_rank(comm, &test.rank);
     MPI_Comm_size(comm, &test.ranks);
-    if (choice % 2 == 0) {
-      reduce(test, all[choice / 2 % all.size()]);
-    } else {
+    const int kind = kinds.draw(order);
+    const Number& number = all[choice / 2 % all.size()];
+    if (kind < kReductions) {
+      reduce(test, number, kind);
+    } else if (kind < kReductions + kMovements) {
       // Predefined ones, with gaps or without, or any of those that are alike, on each rank another.
-      const MPI_Datatype plain = all[choice / 4 % all.size()].datatype;
-      move(test, choice % 4 == 1 ? derived : std::vector<MPI_Datatype>{plain});
+      move(test, choice % 2 == 0 ? derived : std::vector<MPI_Datatype>{number.datatype}, kind - kReductions);
+    } else {
+      MPI_Barrier(comm);
     }
-    if (choice % 64 == 0) MPI_Barrier(comm);
     if (choice % 100 == 0 && comm != MPI_COMM_WORLD) {  // a handle may be given out again
       MPI_Comm_free(&comm);
       MPI_Comm_dup(MPI_COMM_WORLD, &comm);
@@ -264,7 +284,7 @@ int main(int argc, char** argv) {
   for (MPI_Comm& each : comms) {
     if (each != MPI_COMM_WORLD && each != comms[1]) MPI_Comm_free(&each);  // one is left to MPI_Finalize
   }
-  if (worldRank == 0) std::printf("%d rounds agree\n", rounds);
+  if (worldRank == 0) std::printf("%d rounds agree\n", rounds.done());
   MPI_Finalize();
   return 0;
 }

@@ -6,13 +6,15 @@
 //
 // With KOLO_TEST_LIBCUDA most buffers lie in a GPU's memory.
 //
-// usage: kolo-mpi-random-nonblocking-FAMILY ROUNDS SEED single|multiple
-//   The last is the level of threads that the program asks for.
+// usage: kolo-mpi-random-nonblocking-FAMILY ROUNDS SEED single|multiple [SECONDS]
+//   ROUNDS are the least; there are more until SECONDS are over. single or multiple is the level of threads that the
+//   program asks for.
 #include <cstdint>
 #include <numeric>
 #include <optional>
 
 #include "on_gpu.h"
+#include "rounds.h"
 
 using namespace kolo::test;
 
@@ -30,9 +32,9 @@ constexpr bool kMayFreeEarly = true;
 // One collective, the same on all ranks of its communicator but for what `own` draws.
 class Collective {
  public:
-  Collective(MPI_Comm comm, const std::vector<Number>& all, const std::vector<MPI_Datatype>& alike, Random shared,
-             Random own)
-      : comm_(comm), kind_(static_cast<int>(shared() % kKinds)) {
+  Collective(int kind, MPI_Comm comm, const std::vector<Number>& all, const std::vector<MPI_Datatype>& alike,
+             Random shared, Random own)
+      : comm_(comm), kind_(kind) {
     MPI_Comm_rank(comm, &rank_);
     MPI_Comm_size(comm, &ranks_);
     const int most[] = {1, 10, 500, 8000};
@@ -238,6 +240,7 @@ struct World {
   std::vector<MPI_Datatype> alike;
   std::vector<MPI_Comm> comms;
   MPI_Request inactive = MPI_REQUEST_NULL;
+  Deck kinds{kKinds};
 };
 
 struct Call {
@@ -270,7 +273,8 @@ void round(World& world, Random& shared, Random& own) {
   std::vector<Collective> collectives;
   for (auto left = 1 + shared() % 6; left > 0; --left) {
     const std::uint64_t seed = shared();
-    collectives.emplace_back(comms[shared() % comms.size()], world.numbers, world.alike, Random(seed),
+    const int kind = world.kinds.draw(shared);
+    collectives.emplace_back(kind, comms[shared() % comms.size()], world.numbers, world.alike, Random(seed),
                              Random(seed * 1000 + static_cast<unsigned>(world.rank)));
   }
   std::vector<MPI_Request> requests = {MPI_REQUEST_NULL, world.inactive};
@@ -305,12 +309,12 @@ void round(World& world, Random& shared, Random& own) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
+  if (argc < 4) return 2;
   int provided = 0;
   MPI_Init_thread(&argc, &argv, std::string(argv[3]) == "multiple" ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE,
                   &provided);
-  const int rounds = std::atoi(argv[1]);
-  const auto seed = static_cast<unsigned>(std::atoi(argv[2]));
+  Rounds rounds(std::atoi(argv[1]), argc > 4 ? std::atof(argv[4]) : 0);
+  const std::uint64_t seed = std::strtoull(argv[2], nullptr, 0);
   World world;
   MPI_Comm_rank(MPI_COMM_WORLD, &world.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &world.ranks);
@@ -323,13 +327,13 @@ int main(int argc, char** argv) {
   MPI_Send_init(&world.rank, 1, MPI_INT, world.rank, 1, MPI_COMM_WORLD, &world.inactive);
 
   Random shared(seed), own(seed * 1000 + static_cast<unsigned>(world.rank));
-  for (int i = 0; i < rounds; ++i) round(world, shared, own);
+  while (rounds.next()) round(world, shared, own);
 
   MPI_Request_free(&world.inactive);
   MPI_Comm_free(&world.comms[1]);
   MPI_Comm_free(&world.comms[2]);
   for (MPI_Datatype& each : world.alike) MPI_Type_free(&each);
-  if (world.rank == 0) std::printf("%d rounds agree\n", rounds);
+  if (world.rank == 0) std::printf("%d rounds agree\n", rounds.done());
   MPI_Finalize();
   return 0;
 }

@@ -1,4 +1,5 @@
 """Collectives and messages between hosts: every value is right, and goes the way that it should."""
+from cases import smoke
 from jobs import Case, Programs
 
 SIZES = ["8", "1000", "64K", "1M"]
@@ -16,12 +17,14 @@ class Collectives(Case):
     def sweep_all(self, network, **how):
         self.expect_all(self.start(network, sweep("--sizes", ",".join(SIZES), "-n", "5"), **how))
 
+    @smoke
     def test_between_three_hosts_of_one_kernel(self):
         self.sweep_all(self.network(3))
 
     def test_between_three_hosts_with_kernels_of_their_own(self):
         self.sweep_all(self.network(3), host_ids=True)
 
+    @smoke
     def test_of_ranks_that_share_hosts(self):
         self.sweep_all(self.network(3), per_host=2)
         self.doCleanups()
@@ -34,6 +37,7 @@ class Collectives(Case):
         ranks = self.start(self.network(2), sweep("all_reduce", "reduce_scatter", "--sizes", "40000", "-n", "1", "-d", "all", "-o", "all"))
         self.expect_right(ranks)
 
+    @smoke
     def test_of_lists_and_axes(self):
         for hosts, per_host in ((3, 1), (2, 2)):
             network = self.network(hosts)
@@ -71,5 +75,6 @@ class Messages(Case):
     def test_between_all_pairs(self):
         self.expect_done(self.start(self.network(3), [Programs.rank, "messages"]))
 
+    @smoke
     def test_of_ranks_that_share_hosts(self):
         self.expect_done(self.start(self.network(2), [Programs.rank, "messages"], per_host=2, host_ids=True))

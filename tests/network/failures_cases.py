@@ -3,6 +3,7 @@ import os
 import signal
 import time
 
+from cases import smoke
 from jobs import Case, Programs
 
 REMOTE, TIMEOUT, UNREACHABLE = 5, 7, 20
@@ -12,6 +13,7 @@ MUCH, ENDLESS = str(64 << 20), "1000000"
 class Firewalls(Case):
     INIT = {"KOLO_INIT_TIMEOUT_MS": "6000"}
 
+    @smoke
     def test_between_two_that_are_not_the_root(self):
         network = self.network(3)
         network.block(1, 2)
@@ -51,6 +53,7 @@ class Partitions(Case):
         time.sleep(0.3)
         return ranks
 
+    @smoke
     def test_that_heal_go_unnoticed(self):
         network = self.network(3, rate="1gbit")
         ranks = self.start(network, [Programs.rank, "loop", MUCH, "4"], host_ids=True)
@@ -113,6 +116,7 @@ class Deaths(Case):
                 self.expect_failure(ranks, rank, since, 2.5, (REMOTE,), f"rank {victim}")
         self.doCleanups()
 
+    @smoke
     def test_of_any_rank_in_small_operations(self):
         for victim in (0, 1, 2):
             self.kill(victim, "8")

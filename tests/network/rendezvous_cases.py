@@ -2,6 +2,7 @@
 import subprocess
 import time
 
+from cases import smoke
 from jobs import PORT, Case, Programs
 
 REMOTE, TIMEOUT, UNREACHABLE = 5, 7, 20
@@ -13,6 +14,7 @@ class Rendezvous(Case):
         environment.setdefault("KOLO_INIT_TIMEOUT_MS", "5000")
         return self.start(network, [Programs.rank, "join"], environment=environment, only=only)
 
+    @smoke
     def test_by_the_name_of_a_host(self):
         self.expect_done(self.join(self.network(3), KOLO_ROOT=f"host0:{PORT}"))
 
@@ -85,6 +87,7 @@ class Rendezvous(Case):
         since = time.monotonic()
         return since, self.start(network, [Programs.rank, "loop", "100000", "3"], environment=environment, host_ids=True, per_host=2)
 
+    @smoke
     def test_through_a_firewall_that_lets_some_ports_through(self):
         root = f"10.77.0.1:{18005}"
         self.expect_done(self.through_firewalls(KOLO_PORT_RANGE="18000-18004", KOLO_ROOT=root)[1])
@@ -126,6 +129,7 @@ while True:
         self.expect_failure(ranks, 0, since, 5, FAILED, str(PORT), "in use")
         self.expect_failure(ranks, 1, since, 15, FAILED, str(PORT))
 
+    @smoke
     def test_with_secrets_that_differ(self):
         network = self.network(2)
         since = time.monotonic()

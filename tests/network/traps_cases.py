@@ -1,6 +1,7 @@
 """Interfaces that seem to be a way, and are none; packets that are too large for the way."""
 import time
 
+from cases import smoke
 from jobs import Case, Programs
 
 UNREACHABLE, TIMEOUT, REMOTE = 20, 7, 5
@@ -34,6 +35,7 @@ class Traps(Case):
             self.assertLess(time.monotonic() - since, 20, self.story(ranks))
             self.doCleanups()
 
+    @smoke
     def test_all_traps_at_once_and_ipv6(self):
         network = self.network(3, ipv4=False, traps=["bridge", "unreachable", "mtu"])
         self.expect_way(network, self.loop(network), "eth1")

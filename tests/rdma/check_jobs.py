@@ -10,10 +10,8 @@ import sys
 
 sys.dont_write_bytecode = True
 
-import importlib
 import os
 import subprocess
-import unittest
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
@@ -28,14 +26,12 @@ def boot(name, words):
 
 
 def run_inside(name, words):
-    sys.path[1:1] = [str(TOP / "tests" / "network"), str(TOP / "tools")]
+    sys.path[1:1] = [str(TOP / "tests" / folder) for folder in ("network", "support")] + [str(TOP / "tools")]
+    import cases
     from jobs import Programs
 
-    Programs.perf, Programs.rank, *cases = words
-    loader = unittest.TestLoader()
-    loader.testNamePatterns = [f"*{case}*" for case in cases] or None
-    done = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(loader.loadTestsFromModule(importlib.import_module(f"{name}_cases")))
-    return 0 if done.wasSuccessful() and done.testsRun > 0 else 1
+    Programs.perf, Programs.rank, *names = words
+    return cases.run([f"{name}_cases"], names)
 
 
 def main():

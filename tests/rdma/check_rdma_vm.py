@@ -12,6 +12,9 @@ import time
 import unittest
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+import cases
+
 RDMA_VM = os.path.abspath(sys.argv.pop(1))
 SKIPPED, TIMED_OUT = 77, 124
 SECONDS = 240  # for a boot and what is done in it, on a busy machine
@@ -107,7 +110,8 @@ class RdmaVm(unittest.TestCase):
         with tempfile.TemporaryDirectory(dir="/tmp") as folder:
             precious = Path(folder, "precious")
             precious.write_text("kept\n", encoding="ascii")
-            environment = {**os.environ, "KOLO_CHECK": "a 'quoted' value", "UNRELATED": "x"}
+            # KOLO_TEST_REPORT names a folder that the machine would show, too.
+            environment = {**os.environ, "KOLO_TEST_REPORT": "", "KOLO_CHECK": "a 'quoted' value", "UNRELATED": "x"}
             done = tool("--out", f"{folder}/out", "--timeout", str(SECONDS), "--env", "WORDS=two words", "--env", f"PRECIOUS={precious}",
                         "--", "sh", "-c", ONE_MACHINE, env=environment, cwd="/usr/lib")
             self.expect(done, 3, "in /usr/lib as 0, machine 0 of 10.77.0.1, peer <>, 2 interfaces",
@@ -136,6 +140,7 @@ class RdmaVm(unittest.TestCase):
                 self.assertEqual(process.wait(20), -number)
                 self.assertTrue(wait_until(lambda: not any(os.path.exists(f"/proc/{machine}/exe") for machine in machines)))
 
+    @cases.smoke
     def test_mistakes(self):
         for arguments in (["--nics", "0", "--", "true"], ["--vms", "3", "--", "true"], ["--memory", "much", "--", "true"],
                           ["--env", "NOVALUE", "--", "true"], ["--timeout", "0", "--", "true"], ["--prepare", "--", "true"], []):
@@ -143,6 +148,7 @@ class RdmaVm(unittest.TestCase):
             self.assertEqual(done.returncode, 2, done.stdout)
             self.assertIn("error: ", done.stdout)
 
+    @cases.smoke
     def test_says_what_is_missing(self):
         with tempfile.TemporaryDirectory() as empty:
             done = tool("--", "true", env={"PATH": empty, "KOLO_VM_CACHE": empty, "HOME": empty})
@@ -155,4 +161,4 @@ if __name__ == "__main__":
     if prepared.returncode != 0:
         print(prepared.stdout, end="")
         sys.exit(prepared.returncode)
-    unittest.main()
+    sys.exit(cases.run([RdmaVm], sys.argv[1:]))

@@ -2,6 +2,7 @@
 import time
 
 import hosts
+from cases import smoke
 from jobs import Programs
 
 SYSTEM, REMOTE, TIMEOUT, UNREACHABLE = 1, 5, 7, 20
@@ -13,6 +14,7 @@ class Collectives(hosts.Case):
         network = self.network(count)
         self.expect_all(network, self.sweep(network, per_host))
 
+    @smoke
     def test_of_2_hosts(self):
         self.of(2)
 
@@ -27,6 +29,7 @@ class Collectives(hosts.Case):
 
 
 class Messages(hosts.Case):
+    @smoke
     def test_between_all_pairs(self):
         self.expect_done(self.start(self.network(3), [Programs.rank, "messages"]))
 

@@ -12,10 +12,9 @@ import sys
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "launchers"))
+sys.path[:0] = [os.path.join(HERE, "..", folder) for folder in ("launchers", "support")]
 
-import unittest
-
+import cases
 import guard
 
 SKIPPED = 77
@@ -31,7 +30,7 @@ MODULES = [
 ]
 
 
-def run(folder, readme, cases):
+def run(folder, readme, names):
     sys.path.insert(0, folder)
     os.environ["KOLO_TORCH_FOLDER"], os.environ["KOLO_TORCH_README"] = folder, readme
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -40,10 +39,7 @@ def run(folder, readme, cases):
     except ImportError as error:
         print(f"not tried: torch cannot be imported: {error}")
         return SKIPPED
-    loader = unittest.TestLoader()
-    loader.testNamePatterns = [f"*{case}*" for case in cases] or None
-    suite = unittest.TestSuite(loader.loadTestsFromName(name) for name in MODULES)
-    return 0 if unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(suite).wasSuccessful() else 1
+    return cases.run(MODULES, names)
 
 
 def main():

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 import ranks
+from cases import smoke
 from group import expect_equal, expect_error, hear, kolo_group, say
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -196,6 +197,7 @@ def is_destroyed_in_a_child(rank, count):
 
 
 class Groups(unittest.TestCase):
+    @smoke
     def test_subgroups(self):
         ranks.run(self, subgroups, 4)
 
@@ -203,6 +205,7 @@ class Groups(unittest.TestCase):
         tuple(int(word) for word in torch.__version__.split(".")[:2]) < (2, 15),
         "torch before 2.15 splits only groups that are bound to an accelerator",
     )
+    @smoke
     def test_split(self):
         ranks.run(self, split, 4)
 
@@ -242,6 +245,7 @@ class Groups(unittest.TestCase):
                 outcomes,
             )
 
+    @smoke
     def test_a_killed_rank_is_named_by_all(self):
         self.check_death(False)
 

@@ -12,6 +12,8 @@ import shutil
 import sys
 import tempfile
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+
 import torch.distributed as dist
 import training_cases as cases
 from behaviour_cases import batches, objects

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 import ranks
+from cases import smoke
 from group import expect_equal, kolo_group
 from groups_cases import torchrun
 
@@ -510,6 +511,7 @@ def compiled_fsdp(rank, count):
 
 
 class Training(unittest.TestCase):
+    @smoke
     def test_ddp(self):
         for how in ({}, {"static_graph": True}, {"gradient_as_bucket_view": True}, {"find_unused_parameters": True}):
             with self.subTest(**how):
@@ -531,6 +533,7 @@ class Training(unittest.TestCase):
     def test_zero_optimizer(self):
         ranks.run(self, zero_optimizer, 2)
 
+    @smoke
     def test_fsdp(self):
         ranks.run(self, fsdp, 2, False)
         ranks.run(self, fsdp, 3, True)
