@@ -7,6 +7,7 @@
 #include <random>
 
 #include "support/ranks.h"
+#include "support/seed.h"
 
 using namespace kolo::test;
 
@@ -55,38 +56,38 @@ TEST_CASE("both ranks receive, then send, then wait", "[links]") {
 }
 
 TEST_CASE("hundreds of messages under way, waited for in any order", "[threads][links]") {
-  const int ranks = GENERATE(2, 3);
-  World world(ranks);
-  world.run([](Self& self) {
-    constexpr int kEach = 150;
-    struct One {
-      std::vector<int> out, in;
-      koloRequest_t sent = nullptr, received = nullptr;
-      int peer, tag;
-    };
-    std::vector<One> all;
-    for (int peer = 0; peer < self.ranks; ++peer) {
-      for (int tag = 0; tag < kEach; ++tag) {
-        const size_t count = kCounts[static_cast<size_t>(tag) % (tag % 30 == 0 ? 6 : 4)];
-        all.push_back(
-            {numbers(count, self.rank * 1000 + tag), std::vector<int>(count, -1), nullptr, nullptr, peer, tag});
+  const World world(GENERATE(2, 3));
+  for (Rounds rounds(10 + world.size()); rounds.next();)
+    world.run([&](Self& self) {
+      constexpr int kEach = 150;
+      struct One {
+        std::vector<int> out, in;
+        koloRequest_t sent = nullptr, received = nullptr;
+        int peer, tag;
+      };
+      std::vector<One> all;
+      for (int peer = 0; peer < self.ranks; ++peer) {
+        for (int tag = 0; tag < kEach; ++tag) {
+          const size_t count = kCounts[static_cast<size_t>(tag) % (tag % 30 == 0 ? 6 : 4)];
+          all.push_back(
+              {numbers(count, self.rank * 1000 + tag), std::vector<int>(count, -1), nullptr, nullptr, peer, tag});
+        }
       }
-    }
-    std::mt19937 random(static_cast<unsigned>(self.rank) + 1);
-    std::shuffle(all.begin(), all.end(), random);
-    for (One& one : all) {
-      if (random() % 2 == 0) EXPECT_OK(self, isend(self, one.out, one.peer, one.tag, &one.sent));
-      EXPECT_OK(self, irecv(self, one.in, one.peer, one.tag, &one.received));
-      if (one.sent == nullptr) EXPECT_OK(self, isend(self, one.out, one.peer, one.tag, &one.sent));
-    }
-    std::shuffle(all.begin(), all.end(), random);
-    for (One& one : all) {
-      EXPECT_OK(self, finish(one.received));
-      EXPECT_OK(self, finish(one.sent));
-      EXPECT(self, one.in == numbers(one.in.size(), one.peer * 1000 + one.tag));
-    }
-    expectWorks(self);
-  });
+      std::mt19937_64 random(10 * rounds.seed() + static_cast<unsigned>(self.rank));
+      std::shuffle(all.begin(), all.end(), random);
+      for (One& one : all) {
+        if (random() % 2 == 0) EXPECT_OK(self, isend(self, one.out, one.peer, one.tag, &one.sent));
+        EXPECT_OK(self, irecv(self, one.in, one.peer, one.tag, &one.received));
+        if (one.sent == nullptr) EXPECT_OK(self, isend(self, one.out, one.peer, one.tag, &one.sent));
+      }
+      std::shuffle(all.begin(), all.end(), random);
+      for (One& one : all) {
+        EXPECT_OK(self, finish(one.received));
+        EXPECT_OK(self, finish(one.sent));
+        EXPECT(self, one.in == numbers(one.in.size(), one.peer * 1000 + one.tag));
+      }
+      expectWorks(self);
+    });
 }
 
 TEST_CASE("messages of one tag are matched in the order in which they were sent and received") {
@@ -226,36 +227,35 @@ TEST_CASE("every collective has a form that gives a request", "[threads]") {
 }
 
 TEST_CASE("requests, blocking calls and streams keep the order of their calls", "[threads][links]") {
-  const int ranks = GENERATE(2, 3);
-  World world(ranks);
-  world.run([](Self& self) {
-    koloStream_t stream = nullptr;
-    EXPECT_OK(self, koloStreamCreate(&stream));
-    constexpr int kRounds = 200;
-    std::vector<int> sums(kRounds, -1), mine(kRounds);
-    std::vector<koloRequest_t> requests;
-    std::mt19937 random(5);  // the same on all ranks
-    for (int i = 0; i < kRounds; ++i) {
-      const auto at = static_cast<size_t>(i);
-      mine[at] = self.rank + i;
-      const unsigned way = random() % 4;
-      if (way == 0) {
-        EXPECT_OK(self, koloAllReduce(&mine[at], &sums[at], 1, koloInt32, koloSum, self.comm, nullptr));
-      } else if (way == 1) {
-        EXPECT_OK(self, koloAllReduce(&mine[at], &sums[at], 1, koloInt32, koloSum, self.comm, stream));
-      } else {
-        requests.push_back(nullptr);
-        EXPECT_OK(self, koloIallReduce(&mine[at], &sums[at], 1, koloInt32, koloSum, self.comm, &requests.back()));
+  const World world(GENERATE(2, 3));
+  for (Rounds rounds(20 + world.size()); rounds.next();)
+    world.run([&](Self& self) {
+      koloStream_t stream = nullptr;
+      EXPECT_OK(self, koloStreamCreate(&stream));
+      constexpr int kRounds = 200;
+      std::vector<int> sums(kRounds, -1), mine(kRounds);
+      std::vector<koloRequest_t> requests;
+      std::mt19937_64 random(rounds.seed());  // the same on all ranks
+      for (int i = 0; i < kRounds; ++i) {
+        const auto at = static_cast<size_t>(i);
+        mine[at] = self.rank + i;
+        const auto way = random() % 4;
+        if (way == 0) {
+          EXPECT_OK(self, koloAllReduce(&mine[at], &sums[at], 1, koloInt32, koloSum, self.comm, nullptr));
+        } else if (way == 1) {
+          EXPECT_OK(self, koloAllReduce(&mine[at], &sums[at], 1, koloInt32, koloSum, self.comm, stream));
+        } else {
+          requests.push_back(nullptr);
+          EXPECT_OK(self, koloIallReduce(&mine[at], &sums[at], 1, koloInt32, koloSum, self.comm, &requests.back()));
+        }
+        if (static_cast<int>(random() % 20) == self.rank) std::this_thread::sleep_for(std::chrono::microseconds(300));
       }
-      if (static_cast<int>(random() % 20) == self.rank) std::this_thread::sleep_for(std::chrono::microseconds(300));
-    }
-    for (koloRequest_t request : requests) EXPECT_OK(self, finish(request));
-    EXPECT_OK(self, koloStreamSynchronize(stream));
-    EXPECT_OK(self, koloStreamDestroy(stream));
-    for (int i = 0; i < kRounds; ++i) {
-      EXPECT(self, sums[static_cast<size_t>(i)] == self.ranks * (self.ranks - 1) / 2 + self.ranks * i);
-    }
-  });
+      for (koloRequest_t request : requests) EXPECT_OK(self, finish(request));
+      EXPECT_OK(self, koloStreamSynchronize(stream));
+      EXPECT_OK(self, koloStreamDestroy(stream));
+      for (int i = 0; i < kRounds; ++i)
+        EXPECT(self, sums[static_cast<size_t>(i)] == self.ranks * (self.ranks - 1) / 2 + self.ranks * i);
+    });
 }
 
 TEST_CASE("a collective that waits keeps no message of its communicator from going", "[threads][links]") {

@@ -22,21 +22,23 @@ Wanted average(koloCollective_t collective, const std::string& algorithm, koloDa
   return wanted;
 }
 
-// Every collective that reduces by every algorithm, of every type of 8 or 16 bits, of large numbers and of tiny ones.
+// Every collective that reduces by every algorithm, of every type of 8 or 16 bits; of large numbers and of tiny ones in
+// turn.
 void addAverages(Batch& batch, const std::vector<std::string>& more = {}) {
+  std::size_t turn = pick(batch.random(), 0, 1);
   for (const koloCollective_t collective : kReducing) {
     std::vector<std::string> algorithms = algorithmsFor(collective);
     if (collective != koloCollectiveReduce) algorithms.insert(algorithms.end(), more.begin(), more.end());
     for (const std::string& algorithm : algorithms) {
       for (const koloDataType_t type : kNarrow) {
-        for (const Data data : {Data::kLarge, Data::kTiny}) {
-          Wanted wanted = average(collective, algorithm, type, data, batch.random());
-          batch.add(wanted);
-          if (collective != koloCollectiveReduceScatter || algorithm == "hierarchical") continue;
-          wanted.vector = true;
-          batch.add(wanted);
-        }
+        const Data data = turn++ % 2 == 0 ? Data::kLarge : Data::kTiny;
+        Wanted wanted = average(collective, algorithm, type, data, batch.random());
+        batch.add(wanted);
+        if (collective != koloCollectiveReduceScatter || algorithm == "hierarchical") continue;
+        wanted.vector = true;
+        batch.add(wanted);
       }
+      ++turn;  // so that the next algorithm has them the other way round
     }
   }
 }
@@ -46,18 +48,14 @@ TEST_CASE("averages: by every algorithm, large and tiny numbers of small types a
   const int ranks = GENERATE_RANKS(1, 2, 3, 4, 5, 6, 7, 8);
   const UseExecutor host(0);
   World world({.ranks = ranks});
-  Batch batch(world, testSeed() + 3000 + static_cast<std::uint64_t>(ranks));
-  addAverages(batch);
-  batch.run();
+  runRounds(world, Rounds(3000 + ranks), [](Batch& batch) { addAverages(batch); });
 }
 
 TEST_CASE("averages: the same by emulated blocks") {
   const int ranks = GENERATE(3, 4);
   const UseExecutor emulated(3);
   World world({.ranks = ranks});
-  Batch batch(world, testSeed() + 3100 + static_cast<std::uint64_t>(ranks));
-  addAverages(batch);
-  batch.run();
+  runRounds(world, Rounds(3100 + ranks), [](Batch& batch) { addAverages(batch); });
 }
 
 TEST_CASE("averages: the same between hosts, in steps or not", "[posted]") {
@@ -67,9 +65,7 @@ TEST_CASE("averages: the same between hosts, in steps or not", "[posted]") {
   const Shape shape = GENERATE(Shape{2, 2}, Shape{2, 3}, Shape{3, 2});
   const UseExecutor host(0);
   World world({.ranks = shape.hosts * shape.perHost, .latePerHost = shape.perHost});
-  Batch batch(world, testSeed() + 3200 + static_cast<std::uint64_t>(world.ranks()));
-  addAverages(batch, {"", "hierarchical"});
-  batch.run();
+  runRounds(world, Rounds(3200 + world.ranks()), [](Batch& batch) { addAverages(batch, {"", "hierarchical"}); });
 }
 
 template <class T>

@@ -6,8 +6,11 @@
 
 #include "cases.h"
 #include "support/rank_counts.h"
+#include "support/seed.h"
 
 namespace kolo::tests {
+
+using test::Rounds;
 
 class Batch {
  public:
@@ -39,5 +42,25 @@ class Batch {
   std::vector<std::size_t> windowUsed_;
   std::vector<std::unique_ptr<Case>> cases_;
 };
+
+// Any collectives by any algorithms.
+inline void addInAnyOrder(Batch& batch, int ranks, int calls) {
+  for (int i = 0; i < calls; ++i) {
+    const auto collective = static_cast<koloCollective_t>(pick(batch.random(), 0, koloCollectiveBarrier));
+    const std::vector<std::string>& algorithms = algorithmsFor(collective);
+    const std::size_t at = pick(batch.random(), 0, algorithms.size());
+    batch.add(randomWanted(collective, at < algorithms.size() ? algorithms[at] : "", ranks, batch.random()));
+  }
+}
+
+// Calls add(batch) and runs the batch, once in each round. delays: as in runCases().
+template <class Add>
+void runRounds(World& world, Rounds&& rounds, const Add& add, int delays = 0) {
+  while (rounds.next()) {
+    Batch batch(world, rounds.seed(), delays);
+    add(batch);
+    batch.run();
+  }
+}
 
 }  // namespace kolo::tests

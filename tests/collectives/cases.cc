@@ -8,7 +8,6 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 
 #include "algorithms/catalogue.h"
@@ -33,11 +32,6 @@ std::size_t activeRanks(koloDataType_t datatype) {
 }
 
 }  // namespace
-
-std::uint64_t testSeed() {
-  const char* given = std::getenv("KOLO_TEST_SEED");
-  return given != nullptr ? std::strtoull(given, nullptr, 0) : 20240607;
-}
 
 Wanted randomWanted(koloCollective_t collective, const std::string& algorithm, int ranks, Random& random) {
   Wanted wanted;
@@ -273,7 +267,10 @@ void Case::fillElement(std::uint8_t* at, std::size_t rank, std::size_t index, Ra
   const koloDataType_t datatype = problem_.datatype;
   if (wanted_.data == Data::kLarge || wanted_.data == Data::kTiny) return fillExtreme(at, index, random);
   if (!isFloating(datatype) || !problem_.reduces() || problem_.reduction == Reduction::kUserXor) {
-    for (std::size_t i = 0; i < koloDataTypeSize(datatype); ++i) at[i] = static_cast<std::uint8_t>(random());
+    for (std::size_t i = 0; i < koloDataTypeSize(datatype); i += 8) {
+      const std::uint64_t drawn = random();
+      std::memcpy(at + i, &drawn, std::min<std::size_t>(koloDataTypeSize(datatype) - i, 8));
+    }
     if (datatype == koloBool && chance(random, 0.3)) *at = 0;
     if (problem_.op != koloSum && problem_.op != koloProd && chance(random, 0.3))
       std::memset(at, 0, koloDataTypeSize(datatype));
@@ -589,6 +586,7 @@ std::string Case::verify(const World& world, const Case* before) const {
       if (!difference.empty()) return fmt::format("rank {}, block {}: {}", rank, block, difference);
     }
     for (const Region& region : side.regions) {
+      if (std::memcmp(region.memory, region.expected.data(), region.expected.size()) == 0) continue;
       for (std::size_t i = 0; i < region.expected.size(); ++i) {
         const unsigned char* const at = region.memory + i;
         if (*at == region.expected[i]) continue;
@@ -662,7 +660,7 @@ void runCases(World& world, const std::vector<std::unique_ptr<Case>>& cases, std
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const std::string wrong = cases[i]->verify(world, i == 0 ? nullptr : cases[i - 1].get());
     if (wrong.empty()) continue;
-    INFO("seed " << seed << ", case " << i << " of " << cases.size() << ": " << cases[i]->describe());
+    INFO("case " << i << " of " << cases.size() << ": " << cases[i]->describe());
     INFO(wrong);
     FAIL();
   }

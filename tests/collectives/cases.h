@@ -123,7 +123,4 @@ inline constexpr std::size_t kSmallSlotBytes = 4096;
 // A random datatype, operation, count and placement for an algorithm ("": any).
 Wanted randomWanted(koloCollective_t collective, const std::string& algorithm, int ranks, Random& random);
 
-// A seed that is printed when a test fails: KOLO_TEST_SEED or a fixed one.
-std::uint64_t testSeed();
-
 }  // namespace kolo::tests

@@ -14,19 +14,16 @@ TEST_CASE("emulated block: every algorithm gives what its definition says", "[th
   WorldOptions options;
   options.ranks = ranks;
   World world(options);
-  Batch batch(world, testSeed() + 1000 + threads * 10 + static_cast<std::uint64_t>(ranks));
-  const int each = kSlowdown > 1 ? 1 : threads == 32 ? 2 : 5;
-  for (int i = koloCollectiveAllReduce; i <= koloCollectiveBarrier; ++i) {
-    const auto collective = static_cast<koloCollective_t>(i);
-    for (const std::string& algorithm : algorithmsFor(collective)) {
-      for (int turn = 0; turn < each; ++turn) {
+  runRounds(world, Rounds(1000 + static_cast<int>(threads) * 10 + ranks), [&](Batch& batch) {
+    for (int i = koloCollectiveAllReduce; i <= koloCollectiveBarrier; ++i) {
+      const auto collective = static_cast<koloCollective_t>(i);
+      for (const std::string& algorithm : algorithmsFor(collective)) {
         Wanted wanted = randomWanted(collective, algorithm, ranks, batch.random());
         if (threads == 32) wanted.count = std::min<std::size_t>(wanted.count, kSmallSlotBytes);
         batch.add(wanted);
       }
     }
-  }
-  batch.run();
+  });
 }
 
 TEST_CASE("emulated block: counts that differ from rank to rank") {
@@ -35,25 +32,21 @@ TEST_CASE("emulated block: counts that differ from rank to rank") {
   WorldOptions options;
   options.ranks = 3;
   World world(options);
-  Batch batch(world, testSeed() + 1100 + threads);
-  for (const koloCollective_t collective : {koloCollectiveAllGather, koloCollectiveReduceScatter,
-                                            koloCollectiveAllToAll, koloCollectiveGather, koloCollectiveScatter}) {
-    for (const std::string& algorithm : algorithmsFor(collective)) {
-      Wanted wanted = randomWanted(collective, algorithm, 3, batch.random());
-      wanted.vector = true;
-      batch.add(wanted);
+  runRounds(world, Rounds(1100 + static_cast<int>(threads)), [&](Batch& batch) {
+    for (const koloCollective_t collective : {koloCollectiveAllGather, koloCollectiveReduceScatter,
+                                              koloCollectiveAllToAll, koloCollectiveGather, koloCollectiveScatter}) {
+      for (const std::string& algorithm : algorithmsFor(collective)) {
+        Wanted wanted = randomWanted(collective, algorithm, 3, batch.random());
+        wanted.vector = true;
+        batch.add(wanted);
+      }
     }
-  }
-  batch.run();
+  });
 }
 
-TEST_CASE("emulated block: every datatype and operation") {
-  const UseExecutor emulated(4);
-  WorldOptions options;
-  options.ranks = 2;
-  World world(options);
-  Batch batch(world, testSeed() + 1200);
-  std::size_t turn = 0;
+// The all-reduce by some algorithm, and pre-multiplied sums.
+void addEveryReduction(Batch& batch) {
+  std::size_t turn = pick(batch.random(), 0, 99);
   for (int type = 0; type < koloNumDatatypes; ++type) {
     for (int op = 0; op < koloNumOps; ++op) {
       const auto& algorithms = algorithmsFor(koloCollectiveAllReduce);
@@ -74,7 +67,14 @@ TEST_CASE("emulated block: every datatype and operation") {
     wanted.data = Data::kExact;
     batch.add(wanted);
   }
-  batch.run();
+}
+
+TEST_CASE("emulated block: every datatype and operation") {
+  const UseExecutor emulated(4);
+  WorldOptions options;
+  options.ranks = 2;
+  World world(options);
+  runRounds(world, Rounds(1200), addEveryReduction);
 }
 
 TEST_CASE("emulated block: operations in a row, ranks out of step", "[threads]") {
@@ -83,14 +83,8 @@ TEST_CASE("emulated block: operations in a row, ranks out of step", "[threads]")
   WorldOptions options;
   options.ranks = 3;
   World world(options);
-  Batch batch(world, testSeed() + 1300 + threads, 300);
-  for (int i = 0; i < 120 / kSlowdown; ++i) {
-    const auto collective = static_cast<koloCollective_t>(pick(batch.random(), 0, koloCollectiveBarrier));
-    const auto& algorithms = algorithmsFor(collective);
-    const std::size_t at = pick(batch.random(), 0, algorithms.size());
-    batch.add(randomWanted(collective, at < algorithms.size() ? algorithms[at] : "", 3, batch.random()));
-  }
-  batch.run();
+  runRounds(
+      world, Rounds(1300 + static_cast<int>(threads)), [](Batch& batch) { addInAnyOrder(batch, 3, 20); }, 300);
 }
 
 }  // namespace

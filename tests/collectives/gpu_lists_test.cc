@@ -14,20 +14,20 @@ TEST_CASE("GPU: S0.5 S1.5 S2.4 S2.5 S4.4 lists and axes: every collective gives 
   if (ranks == 5 && blocks == 3 && isMocked()) return;
   Gpu gpu(ranks, blocks, ranks > 3 ? 1 : 3);
   World world(gpu.options);
-  runLists(world, listSeed(4, ranks), ranks > 3 ? cases(2, 20) : cases(6, 20));
+  runLists(world, Rounds(listNumber(4, ranks)), blocks == 1 ? ListAlgorithms::kEvery : ListAlgorithms::kAny);
 }
 
 TEST_CASE("GPU: lists and axes beside a resident kernel", "[gpu]") {
   Gpu gpu(2, 2, 2, true);
   World world(gpu.options);
-  runLists(world, listSeed(5, 2), cases(3, 20));
+  runLists(world, Rounds(listNumber(5, 2)));
 }
 
 TEST_CASE("GPU: lists and axes on reproducible communicators", "[gpu]") {
   Gpu gpu(3, 2, 2);
   gpu.options.reproducible = true;
   World world(gpu.options);
-  runLists(world, listSeed(6, 3), cases(3, 20));
+  runLists(world, Rounds(listNumber(6, 3)));
 }
 
 TEST_CASE("GPU: lists and axes over posted links, and between hosts of several ranks", "[gpu][posted]") {
@@ -35,7 +35,7 @@ TEST_CASE("GPU: lists and axes over posted links, and between hosts of several r
   Gpu gpu(4, 2, 1);
   gpu.options.latePerHost = perHost;
   World world(gpu.options);
-  runLists(world, listSeed(7, perHost), cases(3, 20));
+  runLists(world, Rounds(listNumber(7, perHost)));
 }
 
 TEST_CASE("GPU: S0.8 S1.8 S4.4 arrays between axes", "[gpu]") {

@@ -32,14 +32,12 @@ TEST_CASE("GPU: S3.6 the all-reduce by rings along the axes of a mesh", "[gpu]")
   gpu.options.latePerHost = perHost;
   World world(gpu.options);
   CHECK(plannedAlongAxes(world) == "mesh_ring");
-  Batch batch(world, meshSeed(20 + perHost, mesh));
-  addAlongAxes(batch, ranks, cases(4, 20));
-  for (int turn = 0; turn < cases(2, 8); ++turn) {  // enough for all channels
+  runRounds(world, Rounds(meshNumber(20 + perHost, mesh)), [&](Batch& batch) {
+    addAlongAxes(batch, ranks);
     Wanted wanted = randomWanted(koloCollectiveAllReduce, "mesh_ring", ranks, batch.random());
-    wanted.count = pick(batch.random(), 40'000, 100'000) / kSlowdown;
+    wanted.count = pick(batch.random(), 40'000, 100'000) / kSlowdown;  // enough for all channels
     batch.add(wanted);
-  }
-  batch.run();
+  });
 }
 
 TEST_CASE("GPU: S3.6 lists by rings along the axes of a mesh", "[gpu]") {
@@ -49,7 +47,7 @@ TEST_CASE("GPU: S3.6 lists by rings along the axes of a mesh", "[gpu]") {
   gpu.options.latePerHost = perHost;
   World world(gpu.options);
   CHECK(plannedAlongAxes(world) == "mesh_ring");
-  runLists(world, listSeed(21, perHost), cases(3, 20));
+  runLists(world, Rounds(listNumber(21, perHost)));
 }
 
 }  // namespace

@@ -13,7 +13,6 @@ namespace kolo::tests {
 inline constexpr int kResidentBlocks = 4;  // of each rank, beside those of its channels
 
 inline bool isMocked() { return std::getenv("KOLO_TEST_GPU") == nullptr; }
-inline int cases(int onMock, int onDevice) { return isMocked() ? std::max(1, onMock / kSlowdown) : onDevice; }
 
 // A GPU on which `blocks` blocks are resident for each of `ranks` ranks, if it is mocked.
 struct Gpu {

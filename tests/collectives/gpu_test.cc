@@ -1,5 +1,5 @@
 // The same collectives on a GPU, which is mocked unless KOLO_TEST_GPU says which device to use: blocks of host threads
-// then execute what the library launches (tests/mock_cuda). A real one is given many more cases: it is faster.
+// then execute what the library launches (tests/mock_cuda). A real one has many more rounds: it is faster.
 #include <algorithm>
 #include <catch2/catch.hpp>
 
@@ -9,10 +9,6 @@
 namespace kolo::tests {
 namespace {
 
-std::uint64_t seedFor(int test, int ranks, int more = 0) {
-  return testSeed() + static_cast<std::uint64_t>(test + 10 * ranks + more);
-}
-
 // What a GPU can do of a random wish: not call functions of the host's.
 Wanted gpuWanted(koloCollective_t collective, const std::string& algorithm, int ranks, Random& random) {
   Wanted wanted = randomWanted(collective, algorithm, ranks, random);
@@ -20,17 +16,15 @@ Wanted gpuWanted(koloCollective_t collective, const std::string& algorithm, int 
   return wanted;
 }
 
-// `change(wanted, turn)` for `each` turns of every algorithm.
+// Every algorithm of every collective, each after change(wanted).
 template <class Change>
-void addEveryAlgorithm(Batch& batch, int ranks, int each, const Change& change) {
+void addEveryAlgorithm(Batch& batch, int ranks, const Change& change) {
   for (int i = koloCollectiveAllReduce; i <= koloCollectiveBarrier; ++i) {
     const auto collective = static_cast<koloCollective_t>(i);
     for (const std::string& algorithm : algorithmsFor(collective)) {
-      for (int turn = 0; turn < each; ++turn) {
-        Wanted wanted = gpuWanted(collective, algorithm, ranks, batch.random());
-        change(wanted, turn);
-        batch.add(wanted);
-      }
+      Wanted wanted = gpuWanted(collective, algorithm, ranks, batch.random());
+      change(wanted);
+      batch.add(wanted);
     }
   }
 }
@@ -42,12 +36,13 @@ TEST_CASE("GPU: every algorithm gives what its definition says", "[gpu]") {
   if (many && blocks == 3 && isMocked() && ranks != 5) return;
   Gpu gpu(ranks, blocks, many ? 1 : 2);
   World world(gpu.options);
-  Batch batch(world, seedFor(2000, ranks, blocks));
-  addEveryAlgorithm(batch, ranks, many ? cases(1, 6) : cases(3, 6), [&](Wanted& wanted, int turn) {
-    // Enough for all channels, now and then.
-    if (turn % 3 == 0) wanted.count = pick(batch.random(), 1, std::size_t{100'000} / static_cast<std::size_t>(ranks));
+  runRounds(world, Rounds(2000 + 10 * ranks + blocks), [&](Batch& batch) {
+    addEveryAlgorithm(batch, ranks, [&](Wanted& wanted) {
+      // Enough for all channels, now and then.
+      const std::size_t most = 100'000 / static_cast<std::size_t>(ranks);
+      if (chance(batch.random(), 0.4)) wanted.count = pick(batch.random(), 1, most);
+    });
   });
-  batch.run();
   if (!isMocked()) return;
   CHECK(test::MockCuda::launches() > 0);
   CHECK(test::MockCuda::mostBlocksAtOnce() <= static_cast<unsigned>(ranks * blocks));
@@ -58,17 +53,17 @@ namespace {
 void resident(int ranks) {
   Gpu gpu(ranks, 2, 1, true);
   World world(gpu.options);
-  Batch batch(world, seedFor(2050, ranks));
-  addEveryAlgorithm(batch, ranks, cases(3, 6), [&](Wanted& wanted, int turn) {
-    // Large ones, which are launched, between those for the resident kernel.
-    if (turn != 5) wanted.count = pick(batch.random(), 0, 600);
+  runRounds(world, Rounds(2050 + 10 * ranks), [&](Batch& batch) {
+    addEveryAlgorithm(batch, ranks, [&](Wanted& wanted) {
+      // Large ones, which are launched, between those for the resident kernel.
+      if (!chance(batch.random(), 0.1)) wanted.count = pick(batch.random(), 0, 600);
+    });
   });
-  batch.run();
 }
 
 }  // namespace
 
-TEST_CASE("GPU: every algorithm by a resident kernel", "[gpu][threads]") { resident(GENERATE(1, 2, 3, 4)); }
+TEST_CASE("GPU: every algorithm by a resident kernel", "[gpu][threads]") { resident(GENERATE_RANKS(1, 2, 3, 4)); }
 
 // These have more streams than a device has queues.
 TEST_CASE("GPU: every algorithm by a resident kernel of many ranks", "[gpu][many]") { resident(GENERATE(5, 8)); }
@@ -88,23 +83,22 @@ TEST_CASE("GPU: every algorithm over posted links, and between hosts of several 
   gpu.options.latePerHost = shape.perHost;
   gpu.options.inTurn = shape.inTurn;
   World world(gpu.options);
-  Batch batch(world, seedFor(2400, ranks, shape.perHost));
-  const auto change = [&](Wanted& wanted, int turn) {
-    if (turn % 3 == 0) wanted.count = pick(batch.random(), 1, std::size_t{60'000} / static_cast<std::size_t>(ranks));
-  };
-  addEveryAlgorithm(batch, ranks, ranks > 3 ? cases(1, 6) : cases(3, 6), change);
-  for (int i = koloCollectiveAllReduce; i <= koloCollectiveBarrier; ++i) {
-    const auto collective = static_cast<koloCollective_t>(i);
-    if (shape.perHost == 1 || !isHierarchical(collective, false)) continue;
-    if (shape.inTurn && collective == koloCollectiveAllToAll) continue;  // needs a host's ranks in a row
-    for (int turn = 0; turn < cases(6, 24); ++turn) {
+  runRounds(world, Rounds(2400 + 10 * ranks + shape.perHost), [&](Batch& batch) {
+    const auto change = [&](Wanted& wanted) {
+      const std::size_t most = 60'000 / static_cast<std::size_t>(ranks);
+      if (chance(batch.random(), 0.4)) wanted.count = pick(batch.random(), 1, most);
+    };
+    addEveryAlgorithm(batch, ranks, change);
+    for (int i = koloCollectiveAllReduce; i <= koloCollectiveBarrier; ++i) {
+      const auto collective = static_cast<koloCollective_t>(i);
+      if (shape.perHost == 1 || !isHierarchical(collective, false)) continue;
+      if (shape.inTurn && collective == koloCollectiveAllToAll) continue;  // needs a host's ranks in a row
       Wanted wanted = gpuWanted(collective, "hierarchical", ranks, batch.random());
-      change(wanted, turn);
+      change(wanted);
       wanted.count = std::max<std::size_t>(wanted.count, 1);
       batch.add(wanted);
     }
-  }
-  batch.run();
+  });
 }
 
 TEST_CASE("GPU: counts that differ, and large ones, over posted links", "[gpu][posted][threads]") {
@@ -112,76 +106,73 @@ TEST_CASE("GPU: counts that differ, and large ones, over posted links", "[gpu][p
   Gpu gpu(ranks, 2, 1);
   gpu.options.latePerHost = ranks == 4 ? 2 : 1;
   World world(gpu.options);
-  Batch batch(world, seedFor(2500, ranks));
-  for (const koloCollective_t collective : {koloCollectiveAllGather, koloCollectiveReduceScatter,
-                                            koloCollectiveAllToAll, koloCollectiveGather, koloCollectiveScatter}) {
-    for (const std::string& algorithm : algorithmsFor(collective)) {
-      Wanted wanted = gpuWanted(collective, algorithm, ranks, batch.random());
-      wanted.vector = true;
+  runRounds(world, Rounds(2500 + 10 * ranks), [&](Batch& batch) {
+    for (const koloCollective_t collective : {koloCollectiveAllGather, koloCollectiveReduceScatter,
+                                              koloCollectiveAllToAll, koloCollectiveGather, koloCollectiveScatter}) {
+      for (const std::string& algorithm : algorithmsFor(collective)) {
+        Wanted wanted = gpuWanted(collective, algorithm, ranks, batch.random());
+        wanted.vector = true;
+        batch.add(wanted);
+      }
+    }
+    for (int i = koloCollectiveAllReduce; i <= koloCollectiveScatter; ++i) {
+      Wanted wanted = gpuWanted(static_cast<koloCollective_t>(i), "", ranks, batch.random());
+      wanted.datatype = koloFloat32;
+      wanted.op = koloSum;
+      wanted.reduction = Reduction::kPredefined;
+      wanted.count = pick(batch.random(), 100'000, 200'000) / kSlowdown;  // many times what the slots hold
       batch.add(wanted);
     }
-  }
-  for (int i = koloCollectiveAllReduce; i <= koloCollectiveScatter; ++i) {
-    Wanted wanted = gpuWanted(static_cast<koloCollective_t>(i), "", ranks, batch.random());
-    wanted.datatype = koloFloat32;
-    wanted.op = koloSum;
-    wanted.reduction = Reduction::kPredefined;
-    wanted.count = pick(batch.random(), 100'000, 200'000) / kSlowdown;  // many times what the slots hold
-    batch.add(wanted);
-  }
-  batch.run();
+  });
 }
 
 TEST_CASE("GPU: averages of small types, of large and of tiny numbers", "[gpu]") {
   const int ranks = GENERATE(3, 4);
   Gpu gpu(ranks, 1, 1);
   World world(gpu.options);
-  Batch batch(world, seedFor(2600, ranks));
-  for (const koloCollective_t collective : {koloCollectiveAllReduce, koloCollectiveReduceScatter}) {
-    for (const std::string& algorithm : algorithmsFor(collective)) {
-      for (const koloDataType_t type : {koloFloat16, koloBfloat16, koloFloat8e4m3, koloInt8, koloUint16}) {
-        Wanted wanted = gpuWanted(collective, algorithm, ranks, batch.random());
-        wanted.datatype = type;
-        wanted.op = koloAvg;
-        wanted.data = type == koloFloat8e4m3 ? Data::kTiny : Data::kLarge;
-        batch.add(wanted);
+  runRounds(world, Rounds(2600 + 10 * ranks), [&](Batch& batch) {
+    for (const koloCollective_t collective : {koloCollectiveAllReduce, koloCollectiveReduceScatter}) {
+      for (const std::string& algorithm : algorithmsFor(collective)) {
+        for (const koloDataType_t type : {koloFloat16, koloBfloat16, koloFloat8e4m3, koloInt8, koloUint16}) {
+          Wanted wanted = gpuWanted(collective, algorithm, ranks, batch.random());
+          wanted.datatype = type;
+          wanted.op = koloAvg;
+          wanted.data = type == koloFloat8e4m3 ? Data::kTiny : Data::kLarge;
+          batch.add(wanted);
+        }
       }
     }
-  }
-  batch.run();
+  });
 }
 
 TEST_CASE("GPU: counts that differ from rank to rank", "[gpu]") {
   const int ranks = GENERATE_RANKS(2, 3, 4, 8);
   Gpu gpu(ranks, 2, ranks > 3 ? 1 : 2);
   World world(gpu.options);
-  Batch batch(world, seedFor(2100, ranks));
-  for (const koloCollective_t collective : {koloCollectiveAllGather, koloCollectiveReduceScatter,
-                                            koloCollectiveAllToAll, koloCollectiveGather, koloCollectiveScatter}) {
-    for (const std::string& algorithm : algorithmsFor(collective)) {
-      for (int turn = 0; turn < cases(1, 5); ++turn) {
+  runRounds(world, Rounds(2100 + 10 * ranks), [&](Batch& batch) {
+    for (const koloCollective_t collective : {koloCollectiveAllGather, koloCollectiveReduceScatter,
+                                              koloCollectiveAllToAll, koloCollectiveGather, koloCollectiveScatter}) {
+      for (const std::string& algorithm : algorithmsFor(collective)) {
         Wanted wanted = gpuWanted(collective, algorithm, ranks, batch.random());
         wanted.vector = true;
         batch.add(wanted);
       }
     }
-  }
-  batch.run();
+  });
 }
 
 namespace {
 
-// `onMock` algorithms for each datatype and operation; all of them on a device.
-void foldEverything(koloCollective_t collective, int ranks, unsigned blockThreads, int onMock) {
+// Each datatype with each operation, by the algorithms in turn.
+void foldEverything(koloCollective_t collective, int ranks, unsigned blockThreads) {
   Gpu gpu(ranks, 2, blockThreads);
   World world(gpu.options);
-  Batch batch(world, seedFor(2200, ranks, collective));
-  const std::vector<std::string>& algorithms = algorithmsFor(collective);
-  std::size_t number = 0;
-  for (int type = 0; type < koloNumDatatypes; ++type) {
-    for (int op = 0; op < koloNumOps; ++op) {
-      if (koloRedOpIsDefined(static_cast<koloRedOp_t>(op), static_cast<koloDataType_t>(type)) == 0) continue;
-      for (int turn = 0; turn < cases(onMock, static_cast<int>(algorithms.size())); ++turn) {
+  runRounds(world, Rounds(2200 + 10 * ranks + collective), [&](Batch& batch) {
+    const std::vector<std::string>& algorithms = algorithmsFor(collective);
+    std::size_t number = pick(batch.random(), 0, 99);
+    for (int type = 0; type < koloNumDatatypes; ++type) {
+      for (int op = 0; op < koloNumOps; ++op) {
+        if (koloRedOpIsDefined(static_cast<koloRedOp_t>(op), static_cast<koloDataType_t>(type)) == 0) continue;
         Wanted wanted = gpuWanted(collective, algorithms[number++ % algorithms.size()], ranks, batch.random());
         wanted.datatype = static_cast<koloDataType_t>(type);
         wanted.op = static_cast<koloRedOp_t>(op);
@@ -191,8 +182,7 @@ void foldEverything(koloCollective_t collective, int ranks, unsigned blockThread
         batch.add(wanted);
       }
     }
-  }
-  batch.run();
+  });
 }
 
 constexpr auto kFolding = {koloCollectiveAllReduce, koloCollectiveReduce, koloCollectiveReduceScatter};
@@ -202,7 +192,7 @@ constexpr auto kFolding = {koloCollectiveAllReduce, koloCollectiveReduce, koloCo
 TEST_CASE("GPU: every datatype and operation", "[gpu]") {
   const int ranks = GENERATE(2, 3);
   const auto collective = GENERATE(values(kFolding));
-  foldEverything(collective, ranks, 3, 4);
+  foldEverything(collective, ranks, 3);
 }
 
 // Apart from the one above, which is also run under checkers that make it many times slower.
@@ -210,7 +200,7 @@ TEST_CASE("GPU: every datatype and operation by other numbers of ranks", "[gpu]"
   const int ranks = GENERATE_RANKS(1, 4, 5, 6, 7, 8);
   const auto collective = GENERATE(values(kFolding));
   if (isMocked() && ranks != 5) return;
-  foldEverything(collective, ranks, 1, 1);
+  foldEverything(collective, ranks, 1);
 }
 
 namespace {
@@ -234,9 +224,7 @@ TEST_CASE("GPU: sums of what each rank scales", "[gpu]") {
   const int ranks = GENERATE(1, 2, 3);
   Gpu gpu(ranks, 2, 2);
   World world(gpu.options);
-  Batch batch(world, seedFor(2300, ranks));
-  addScaledSums(batch, ranks);
-  batch.run();
+  runRounds(world, Rounds(2300 + 10 * ranks), [&](Batch& batch) { addScaledSums(batch, ranks); });
 }
 
 namespace {
@@ -244,12 +232,12 @@ namespace {
 void alone(bool resident) {
   Gpu gpu(1, 2, 2, resident);
   World world(gpu.options);
-  Batch batch(world, seedFor(2700, 1));
-  addEveryAlgorithm(batch, 1, 3, [&](Wanted& wanted, int turn) {
-    if (turn == 2) wanted.count = pick(batch.random(), 1, std::size_t{100'000});
+  runRounds(world, Rounds(2700), [&](Batch& batch) {
+    addEveryAlgorithm(batch, 1, [&](Wanted& wanted) {
+      if (chance(batch.random(), 0.4)) wanted.count = pick(batch.random(), 1, 100'000);
+    });
+    addScaledSums(batch, 1);
   });
-  addScaledSums(batch, 1);
-  batch.run();
   if (isMocked()) CHECK(test::MockCuda::launches() > 0);
 }
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <cstdlib>
@@ -52,6 +53,9 @@ void encodeAny(koloDataType_t datatype, double value, std::uint8_t* at) {
 
 namespace {
 
+// Places along up to four dimensions, 0 along those that an array does not have.
+using Index = std::array<std::size_t, 4>;
+
 // An array in a rank's window. Strides are in elements, and the offset, in bytes, is that of element 0.
 struct Tensor {
   koloDataType_t datatype = koloFloat32;
@@ -63,14 +67,22 @@ struct Tensor {
     return std::accumulate(shape.begin(), shape.end(), std::size_t{1}, std::multiplies<>());
   }
   // Where the element with these indices is.
-  std::size_t place(const std::vector<std::size_t>& index) const {
+  std::size_t place(const Index& index) const {
     std::ptrdiff_t at = 0;
     for (std::size_t d = 0; d < shape.size(); ++d) at += static_cast<std::ptrdiff_t>(index[d]) * strides[d];
     return offset + static_cast<std::size_t>(at * static_cast<std::ptrdiff_t>(koloDataTypeSize(datatype)));
   }
+  // Behind the last byte; 0 if there is none.
+  std::size_t end() const {
+    if (elements() == 0) return 0;
+    Index last{};
+    for (std::size_t d = 0; d < shape.size(); ++d) last[d] = strides[d] > 0 ? shape[d] - 1 : 0;
+    return place(last) + koloDataTypeSize(datatype);
+  }
   // Calls visit(index) in row-major order.
-  void each(const std::function<void(const std::vector<std::size_t>&)>& visit) const {
-    std::vector<std::size_t> index(shape.size());
+  template <class Visit>
+  void each(const Visit& visit) const {
+    Index index{};
     for (std::size_t left = elements(); left > 0; --left) {
       visit(index);
       for (std::size_t d = shape.size(); d-- > 0 && ++index[d] == shape[d];) index[d] = 0;
@@ -85,6 +97,8 @@ enum class Style { kFlat, kRowMajor, kTransposed, kPadded, kReversed, kRepeated 
 class Placing {
  public:
   explicit Placing(Random& random) : random_(random) {}
+
+  std::size_t end() const { return end_; }
 
   Tensor put(koloDataType_t datatype, const std::vector<std::size_t>& shape, Style style) {
     Tensor tensor{datatype, shape, std::vector<std::ptrdiff_t>(shape.size()), 0};
@@ -133,6 +147,8 @@ struct ListItem {
   std::vector<bool> inPlace;       // by rank
 };
 
+constexpr std::size_t kBehind = 16;  // bytes behind the last item that nobody may write
+
 // A reduction that the test makes: a sum of what each rank has multiplied, or a sum by a function.
 enum class Custom { kNone, kPreMulSum, kFunction };
 
@@ -168,15 +184,15 @@ bool hasRecv(const ListCase& c, int rank) {
 }
 
 // The same for indices whose elements lie at one place.
-std::size_t linearOf(const Tensor& tensor, const std::vector<std::size_t>& index) {
+std::size_t linearOf(const Tensor& tensor, const Index& index) {
   std::size_t linear = 0;
-  for (std::size_t d = 0; d < index.size(); ++d)
+  for (std::size_t d = 0; d < tensor.shape.size(); ++d)
     linear = linear * tensor.shape[d] + (tensor.strides[d] == 0 ? 0 : index[d]);
   return linear;
 }
 
 // What rank `rank` gives at an index of an item's array, which is of the rank alone where blocks are received.
-double given(const ListItem& item, int rank, std::size_t number, const std::vector<std::size_t>& index) {
+double given(const ListItem& item, int rank, std::size_t number, const Index& index) {
   const std::size_t linear = linearOf(item.send[static_cast<std::size_t>(rank)], index);
   const std::size_t mixed = static_cast<std::size_t>(rank) * 3 + number * 5 + linear * 7;
   return item.isRough ? static_cast<double>(mixed % 89) * 0.173 - 5.1 : static_cast<double>(mixed % 4);
@@ -254,7 +270,10 @@ Tensor partOf(const Tensor& whole, const ListItem& item, int rank) {
   return part;
 }
 
-void placeItems(Random& random, ListCase& list, int ranks) {
+// Returns how many bytes of a window the items need at most.
+std::size_t placeItems(Random& random, ListCase& list, int ranks) {
+  std::size_t most = 0;
+  for (ListItem& item : list.items) item.send.clear(), item.recv.clear(), item.inPlace.clear();
   for (int rank = 0; rank < ranks; ++rank) {
     Placing placing(random);
     for (ListItem& item : list.items) {
@@ -272,11 +291,13 @@ void placeItems(Random& random, ListCase& list, int ranks) {
       if (receives) item.send.back() = sends ? item.recv.back() : partOf(item.recv.back(), item, rank);
       else item.recv.back() = sends ? partOf(item.send.back(), item, rank) : item.send.back();
     }
+    most = std::max(most, placing.end());
   }
+  return most;
 }
 
 // Of the whole's index, whose part it is, and the index there.
-int ownerOf(const ListItem& item, std::vector<std::size_t>& index) {
+int ownerOf(const ListItem& item, Index& index) {
   std::size_t& at = index[static_cast<std::size_t>(item.axis)];
   int rank = 0;
   while (at >= item.parts[static_cast<std::size_t>(rank)]) at -= item.parts[static_cast<std::size_t>(rank++)];
@@ -284,10 +305,10 @@ int ownerOf(const ListItem& item, std::vector<std::size_t>& index) {
 }
 
 // What a rank is to find at an index of what it receives.
-double expected(const ListCase& list, std::size_t number, int ranks, int rank, const std::vector<std::size_t>& index) {
+double expected(const ListCase& list, std::size_t number, int ranks, int rank, const Index& index) {
   const ListItem& item = list.items[number];
-  std::vector<std::size_t> at = index;
-  const auto from = [&](int giver, const std::vector<std::size_t>& place) {
+  Index at = index;
+  const auto from = [&](int giver, const Index& place) {
     return given(item, giver, number, place) * factorOf(list, giver);
   };
   const auto offsetOf = [&](int owner) {
@@ -446,11 +467,8 @@ class ListRank {
   std::size_t fill(unsigned char* window) const {
     std::size_t end = 0;
     for (std::size_t i = 0; i < list_.items.size(); ++i) {
-      for (const Tensor* tensor : {&send(i), &recv(i)}) {
-        tensor->each([&](const auto& index) { end = std::max(end, tensor->place(index) + 16); });
-      }
+      for (const Tensor* tensor : {&send(i), &recv(i)}) end = std::max(end, tensor->end() + kBehind);
     }
-    if (end > world_.windowBytes()) std::abort();  // a list that is too long for this test
     for (std::size_t at = 0; at < end; ++at) window[at] = static_cast<unsigned char>(0xa0 + at % 31);
     for (std::size_t i = 0; i < list_.items.size(); ++i) {
       const Tensor& tensor = send(i);
@@ -550,7 +568,7 @@ ListItem longItem(Random& random, const ListCase& list, int ranks) {
   if (item.isRough) item.scale = 1;
   item.isRough = false;
   item.hasCounts = item.hasCounts && pick(random, 0, 1) == 0;
-  const std::size_t length = pick(random, 4000, 20000);
+  const std::size_t length = pick(random, 2500, 6000);
   if (!isDivided(list.collective)) {
     item.whole[0] = length;
   } else if (!item.hasCounts) {
@@ -583,60 +601,72 @@ void customise(Random& random, ListCase& list, bool isOnGpu) {
 
 using MakeItem = ListItem (*)(Random&, const ListCase&, int);
 
+// The list's collective, algorithm and form are given; the rest is drawn.
+void runList(MakeItem makeItem, World& world, ListCase list, Random& random) {
+  list.root = static_cast<int>(pick(random, 0, static_cast<std::size_t>(world.ranks()) - 1));
+  const std::size_t most = makeItem == longItem ? 4 : 9;
+  const std::size_t items = pick(random, 0, 4) == 0 ? pick(random, 0, 1) : pick(random, 2, most);
+  for (std::size_t i = 0; i < items; ++i) list.items.push_back(makeItem(random, list, world.ranks()));
+  if (reduces(list.collective)) {
+    list.op = randomReduction(random, list, world.ranks());
+    customise(random, list, world.isOnGpu());
+  }
+  while (placeItems(random, list, world.ranks()) + kBehind > world.windowBytes()) list.items.pop_back();
+  std::vector<std::string> faults(static_cast<std::size_t>(world.ranks()));
+  world.run([&](int rank) {
+    const std::string wish =
+        list.algorithm.empty() ? "" : fmt::format("{}:{}", koloCollectiveName(list.collective), list.algorithm);
+    if (koloCommSetAlgorithm(world.comm(rank), wish.c_str()) != koloSuccess)
+      faults[static_cast<std::size_t>(rank)] = koloGetLastError(nullptr);
+    else faults[static_cast<std::size_t>(rank)] = ListRank(world, list, rank).run();
+  });
+  INFO(koloCollectiveName(list.collective)
+       << " of " << list.items.size() << " items, " << world.ranks() << " ranks, form " << static_cast<int>(list.form)
+       << ", root " << list.root << ", algorithm " << list.algorithm << ", reduction " << static_cast<int>(list.op)
+       << ", custom " << static_cast<int>(list.custom));
+  for (const std::string& fault : faults) REQUIRE(fault == "");
+}
+
+// Those that a round tries.
+std::vector<std::string> listAlgorithms(const World& world, koloCollective_t collective, ListAlgorithms which,
+                                        Random& random) {
+  std::vector<std::string> all = algorithmsFor(collective);
+  all.emplace_back();
+  if (world.isMesh()) all = meshAlgorithmsFor(collective);
+  if (all.empty()) return {""};
+  return which == ListAlgorithms::kEvery ? all : std::vector<std::string>{all[pick(random, 0, all.size() - 1)]};
+}
+
 // inAnyForm: not only by calls that wait.
-void runListsOf(MakeItem makeItem, World& world, std::uint64_t seed, int each, bool inAnyForm = false) {
-  Random random(seed);
-  for (int c = koloCollectiveAllReduce; c < koloCollectiveBarrier; ++c) {
-    for (int turn = 0; turn < each; ++turn) {
+void runListsOf(MakeItem makeItem, World& world, Rounds&& rounds, ListAlgorithms which, bool inAnyForm = false) {
+  while (rounds.next()) {
+    Random random(rounds.seed());
+    for (int c = koloCollectiveAllReduce; c < koloCollectiveBarrier; ++c) {
       ListCase list;
-      if (inAnyForm) list.form = static_cast<Form>(pick(random, 0, 4));
       list.collective = static_cast<koloCollective_t>(c);
-      list.root = static_cast<int>(pick(random, 0, static_cast<std::size_t>(world.ranks()) - 1));
-      const std::size_t items = pick(random, 0, 4) == 0 ? pick(random, 0, 1) : pick(random, 2, 9);
-      for (std::size_t i = 0; i < items; ++i) list.items.push_back(makeItem(random, list, world.ranks()));
-      if (reduces(list.collective)) {
-        list.op = randomReduction(random, list, world.ranks());
-        customise(random, list, world.isOnGpu());
+      for (const std::string& algorithm : listAlgorithms(world, list.collective, which, random)) {
+        list.algorithm = algorithm;
+        if (inAnyForm) list.form = static_cast<Form>(pick(random, 0, 4));
+        runList(makeItem, world, list, random);
       }
-      placeItems(random, list, world.ranks());
-      std::vector<std::string> algorithms = algorithmsFor(list.collective);
-      algorithms.emplace_back();
-      const std::vector<std::string> alongAxes = meshAlgorithmsFor(list.collective);
-      if (world.isMesh() && !alongAxes.empty()) algorithms = alongAxes;
-      list.algorithm = algorithms[pick(random, 0, algorithms.size() - 1)];
-      std::vector<std::string> faults(static_cast<std::size_t>(world.ranks()));
-      world.run([&](int rank) {
-        const std::string wish =
-            list.algorithm.empty() ? "" : fmt::format("{}:{}", koloCollectiveName(list.collective), list.algorithm);
-        if (koloCommSetAlgorithm(world.comm(rank), wish.c_str()) != koloSuccess)
-          faults[static_cast<std::size_t>(rank)] = koloGetLastError(nullptr);
-        else faults[static_cast<std::size_t>(rank)] = ListRank(world, list, rank).run();
-      });
-      INFO("seed " << seed << ", turn " << turn << ": " << koloCollectiveName(list.collective) << " of " << items
-                   << " items, " << world.ranks() << " ranks, form " << static_cast<int>(list.form) << ", root "
-                   << list.root << ", algorithm " << list.algorithm << ", reduction " << static_cast<int>(list.op)
-                   << ", custom " << static_cast<int>(list.custom));
-      for (const std::string& fault : faults) REQUIRE(fault == "");
     }
   }
 }
 
 }  // namespace
 
-void runLists(World& world, std::uint64_t seed, int each) { runListsOf(randomItem, world, seed, each); }
-
-std::uint64_t listSeed(int test, int ranks) {
-  return testSeed() + static_cast<std::uint64_t>(2000 + 10 * test + ranks);
+void runLists(World& world, Rounds&& rounds, ListAlgorithms which) {
+  runListsOf(randomItem, world, std::move(rounds), which);
 }
+
+int listNumber(int test, int ranks) { return 2000 + 10 * test + ranks; }
 
 namespace {
 
 TEST_CASE("S0.5 S1.5 S2.4 S2.5 S4.4 lists and axes: every collective gives what its definition says") {
-  for (const int ranks : {1, 2, 3, 4, 5}) {
-    WorldOptions options;
-    options.ranks = ranks;
-    World world(options);
-    runLists(world, listSeed(0, ranks), std::max(2, 40 / kSlowdown));
+  for (const int ranks : test::rankCounts({1, 2, 3, 4, 5})) {
+    World world({.ranks = ranks});
+    runLists(world, Rounds(listNumber(0, ranks)));
   }
 }
 
@@ -644,14 +674,14 @@ TEST_CASE("S0.5 S1.5 S2.4 S2.5 S4.4 lists and axes: every collective gives what 
 TEST_CASE("S1.5 long lists and axes: peers read and write the items where they are") {
   constexpr std::size_t kBytes = 32 << 20;
   for (const std::size_t registered : {kBytes, kBytes / 16, std::size_t{0}}) {
-    for (const int ranks : {2, 3, 4}) {
+    for (const int ranks : test::rankCounts({2, 3, 4})) {
       INFO(registered << " bytes registered, " << ranks << " ranks");
       WorldOptions options;
       options.ranks = ranks;
       options.windowBytes = kBytes;
       options.registeredBytes = registered;
       World world(options);
-      runListsOf(longItem, world, listSeed(8, ranks), std::max(2, 8 / kSlowdown));
+      runListsOf(longItem, world, Rounds(listNumber(8, ranks)), ListAlgorithms::kEvery);
     }
   }
 }
@@ -660,10 +690,7 @@ TEST_CASE("S1.5 long lists and axes: peers read and write the items where they a
 TEST_CASE("S1.5 a list with strides in a window, and those of other ranks in ordinary memory", "[threads]") {
   constexpr std::size_t kRows = 300, kColumns = 200, kSpread = 2 * kColumns, kGap = 99;
   for (const int ranks : {2, 3}) {
-    WorldOptions options;
-    options.ranks = ranks;
-    options.registersFirst = true;
-    World world(options);
+    World world({.ranks = ranks, .registersFirst = true});
     std::vector<std::string> faults(static_cast<std::size_t>(ranks));
     world.run([&](int rank) {
       auto* const send = reinterpret_cast<float*>(world.window(rank));
@@ -712,16 +739,14 @@ TEST_CASE("long lists and axes: emulated block") {
     options.windowBytes = 32 << 20;
     options.registeredBytes = registered;
     World world(options);
-    runListsOf(longItem, world, listSeed(9, 2), std::max(1, 4 / kSlowdown));
+    runListsOf(longItem, world, Rounds(listNumber(9, 2)), ListAlgorithms::kAny);
   }
 }
 
 // A rank that only gives owes its headers; with nothing to send, no barrier of a send follows.
 TEST_CASE("S1.5 reductions of no items: emulated block") {
   const UseExecutor emulated(3);
-  WorldOptions options;
-  options.ranks = 3;
-  World world(options);
+  World world({.ranks = 3});
   std::vector<std::string> faults(3);
   world.run([&](int rank) {
     for (const char* const algorithm : {"one_shot", "two_shot", "ring", "tree", "double_tree"}) {
@@ -737,59 +762,43 @@ TEST_CASE("S1.5 reductions of no items: emulated block") {
 }
 
 TEST_CASE("lists and axes: reproducible communicators") {
-  WorldOptions options;
-  options.ranks = 3;
-  options.reproducible = true;
-  World world(options);
-  runLists(world, listSeed(1, 3), std::max(2, 10 / kSlowdown));
+  World world({.ranks = 3, .reproducible = true});
+  runLists(world, Rounds(listNumber(1, 3)));
 }
 
 TEST_CASE("lists and axes: posted links, and hosts whose ranks share memory") {
   for (const int perHost : {1, 2}) {
-    WorldOptions options;
-    options.ranks = 4;
-    options.latePerHost = perHost;
-    World world(options);
-    runLists(world, listSeed(2, perHost), std::max(2, 10 / kSlowdown));
+    World world({.ranks = 4, .latePerHost = perHost});
+    runLists(world, Rounds(listNumber(2, perHost)));
   }
 }
 
 TEST_CASE("lists and axes: emulated block", "[threads]") {
   for (const unsigned threads : {1u, 3u, 8u}) {
     const UseExecutor emulated(threads);
-    WorldOptions options;
-    options.ranks = 3;
-    World world(options);
-    runLists(world, listSeed(3, static_cast<int>(threads)), std::max(1, 6 / kSlowdown));
+    World world({.ranks = 3});
+    runLists(world, Rounds(listNumber(3, static_cast<int>(threads))));
   }
 }
 
 TEST_CASE("S1.5 S1.9 lists and axes: in groups, on streams and as requests, of one rank and of several", "[threads]") {
-  for (const int ranks : {1, 2, 4}) {
-    WorldOptions options;
-    options.ranks = ranks;
-    World world(options);
-    runListsOf(randomItem, world, listSeed(10, ranks), std::max(2, 20 / kSlowdown), true);
+  for (const int ranks : test::rankCounts({1, 2, 3, 4})) {
+    World world({.ranks = ranks});
+    runListsOf(randomItem, world, Rounds(listNumber(10, ranks)), ListAlgorithms::kEvery, true);
   }
 }
 
 TEST_CASE("lists and axes: over tcp links, in any form") {
-  WorldOptions options;
-  options.ranks = 3;
-  options.transports = "tcp";
-  World world(options);
-  runListsOf(randomItem, world, listSeed(11, 3), std::max(2, 10 / kSlowdown), true);
+  World world({.ranks = 3, .transports = "tcp"});
+  runListsOf(randomItem, world, Rounds(listNumber(11, 3)), ListAlgorithms::kEvery, true);
 }
 
 TEST_CASE("S1.9 S4.2 lists and axes: in a group of ranks in another order, beside its parent") {
-  WorldOptions options;
-  options.ranks = 4;
-  World world(options);
-  options.isGroup = true;
-  World group(world, {2, 0, 3, 1}, options);
-  for (int turn = 0; turn < 3; ++turn) {
-    runListsOf(randomItem, group, listSeed(12, turn), std::max(1, 4 / kSlowdown), true);
-    runListsOf(randomItem, world, listSeed(13, turn), std::max(1, 2 / kSlowdown), true);
+  World world({.ranks = 4});
+  World group(world, {2, 0, 3, 1}, {.ranks = 4, .isGroup = true});
+  for (int turn = 0; turn < 2; ++turn) {
+    runListsOf(randomItem, group, Rounds(listNumber(12, turn)), ListAlgorithms::kEvery, true);
+    runListsOf(randomItem, world, Rounds(listNumber(13, turn)), ListAlgorithms::kAny, true);
   }
 }
 
@@ -895,9 +904,7 @@ TEST_CASE("S1.8 S4.4 lists and axes: buffers and counts that cannot be are refus
 // Lists of one collective meet in the order of their calls, those of several whatever the order.
 TEST_CASE("S1.5 several lists in one group, in another order on each rank") {
   constexpr int kRanks = 3;
-  WorldOptions options;
-  options.ranks = kRanks;
-  World world(options);
+  World world({.ranks = kRanks});
   world.run([&](int rank) {
     constexpr std::size_t kCount = 1500;
     std::vector<int> mine(kRanks * kCount), sums(2 * kCount), all(kRanks * kCount), parts(kCount);
@@ -943,13 +950,6 @@ struct AxisCase {
   std::vector<std::size_t> splits, concats;
 };
 
-// Behind the last byte of a tensor.
-std::size_t endOf(const Tensor& tensor) {
-  std::size_t end = 0;
-  tensor.each([&](const auto& index) { end = std::max(end, tensor.place(index) + koloDataTypeSize(tensor.datatype)); });
-  return end;
-}
-
 // S1.8 and S4.4: an array that is distributed along one axis is distributed along another afterwards.
 void exchangeAxes(World& world, const AxisCase& axes, bool transposed) {
   world.run([&](int rank) {
@@ -962,7 +962,7 @@ void exchangeAxes(World& world, const AxisCase& axes, bool transposed) {
     const auto sum = [](const std::vector<std::size_t>& lengths, std::size_t before) {
       return std::accumulate(lengths.begin(), lengths.begin() + static_cast<std::ptrdiff_t>(before), std::size_t{0});
     };
-    const auto valueAt = [&](std::vector<std::size_t> index) {  // of the global index
+    const auto valueAt = [&](const Index& index) {  // of the global index
       int value = 0;
       for (const std::size_t at : index) value = value * 64 + static_cast<int>(at);
       return value;
@@ -972,13 +972,13 @@ void exchangeAxes(World& world, const AxisCase& axes, bool transposed) {
     const Tensor send = placing.put(koloInt32, shape, transposed ? Style::kTransposed : Style::kRowMajor);
     const Tensor recv = placing.put(koloInt32, result, transposed ? Style::kTransposed : Style::kRowMajor);
     unsigned char* const window = world.window(rank);
-    send.each([&](std::vector<std::size_t> index) {
+    send.each([&](Index index) {
       const std::size_t place = send.place(index);
       index[concat] += sum(axes.concats, r);
       const int value = valueAt(index);
       std::memcpy(window + place, &value, sizeof value);
     });
-    const std::size_t used = std::max(endOf(send), endOf(recv));
+    const std::size_t used = std::max(send.end(), recv.end());
     if (world.isOnGpu()) test::upload(world.device(), world.deviceWindow(rank), window, used);
     unsigned char* const base = world.isOnGpu() ? world.deviceWindow(rank) : window;
     const koloArray_t from{static_cast<int>(shape.size()), send.shape.data(), send.strides.data()};
@@ -994,7 +994,7 @@ void exchangeAxes(World& world, const AxisCase& axes, bool transposed) {
     std::string fault = code == koloSuccess ? "" : koloGetLastError(nullptr);
     world.synchronize(rank);
     if (world.isOnGpu()) test::download(world.device(), window, world.deviceWindow(rank), used);
-    recv.each([&](std::vector<std::size_t> index) {
+    recv.each([&](Index index) {
       int value = -1;
       std::memcpy(&value, window + recv.place(index), sizeof value);
       index[split] += sum(axes.splits, r);
@@ -1018,7 +1018,7 @@ struct Distribution {
     return whole;
   }
   // Of an index in a rank's part, that in the whole, as one number.
-  int linearOf(std::vector<std::size_t> index, const std::vector<std::size_t>& whole, int rank, int ranks) const {
+  int linearOf(Index index, const std::vector<std::size_t>& whole, int rank, int ranks) const {
     const auto axis = static_cast<std::size_t>(where);
     if (where >= 0) index[axis] += static_cast<std::size_t>(rank) * whole[axis] / static_cast<std::size_t>(ranks);
     std::size_t linear = 0;
@@ -1035,9 +1035,9 @@ std::string reshardOn(World& world, int rank, Distribution from, Distribution to
   const Tensor send = placing.put(koloInt32, from.partOf(whole, ranks), style);
   const Tensor recv = placing.put(koloInt32, to.partOf(whole, ranks), style);
   unsigned char* const window = world.window(rank);
-  const std::size_t used = std::max(endOf(send), endOf(recv));
+  const std::size_t used = std::max(send.end(), recv.end());
   std::fill_n(window, used, 0xee);
-  send.each([&](const std::vector<std::size_t>& index) {
+  send.each([&](const Index& index) {
     const int value = from.linearOf(index, whole, rank, world.ranks());
     if (from.isOn(rank)) std::memcpy(window + send.place(index), &value, sizeof value);
   });
@@ -1058,7 +1058,7 @@ std::string reshardOn(World& world, int rank, Distribution from, Distribution to
   world.synchronize(rank);
   if (world.isOnGpu()) test::download(world.device(), window, world.deviceWindow(rank), used);
   std::string fault;
-  recv.each([&](const std::vector<std::size_t>& index) {
+  recv.each([&](const Index& index) {
     int value = -1;
     std::memcpy(&value, window + recv.place(index), sizeof value);
     const int wanted = to.linearOf(index, whole, rank, world.ranks());
@@ -1095,18 +1095,14 @@ void exchangeAxes(World& world) {
 namespace {
 
 TEST_CASE("S1.8 S4.4 all-to-all along two axes, with uneven splits") {
-  WorldOptions options;
-  options.ranks = 3;
-  World world(options);
+  World world({.ranks = 3});
   exchangeAxes(world);
 }
 
 TEST_CASE("S0.8 S1.8 S4.4 arrays between axes: emulated block") {
   const unsigned threads = GENERATE(1u, 5u);
   const UseExecutor emulated(threads);
-  WorldOptions options;
-  options.ranks = 3;
-  World world(options);
+  World world({.ranks = 3});
   exchangeAxes(world);
   reshardEveryWay(world);
 }

@@ -8,7 +8,7 @@
 
 namespace kolo::tests {
 
-void addAlongAxes(Batch& batch, int ranks, int each) {
+void addAlongAxes(Batch& batch, int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
   for (const std::string& algorithm : meshAlgorithmsFor(koloCollectiveAllReduce)) {
     const auto wish = [&] { return randomWanted(koloCollectiveAllReduce, algorithm, ranks, batch.random()); };
@@ -36,38 +36,34 @@ void addAlongAxes(Batch& batch, int ranks, int each) {
       wanted.reduction = Reduction::kPreMulSum;
       batch.add(wanted);
     }
-    for (int turn = 0; turn < each; ++turn) batch.add(wish());
+    for (int turn = 0; turn < 2; ++turn) batch.add(wish());
   }
 }
 
 int ranksOf(const std::vector<int>& mesh) { return std::accumulate(mesh.begin(), mesh.end(), 1, std::multiplies<>()); }
 
-std::uint64_t meshSeed(int test, const std::vector<int>& mesh) {
-  std::uint64_t seed = testSeed() + 5000 + static_cast<std::uint64_t>(test) * 1000;
-  for (const int length : mesh) seed = seed * 7 + static_cast<std::uint64_t>(length);
-  return seed;
+int meshNumber(int test, const std::vector<int>& mesh) {
+  int number = 5000 + test * 1000;
+  for (const int length : mesh) number = number * 7 + length;
+  return number;
 }
 
 namespace {
 
 using Lengths = std::vector<int>;
 
-void runAlongAxes(WorldOptions options, int test, int each) {
+void runAlongAxes(WorldOptions options, int test) {
   options.ranks = ranksOf(options.mesh);
   World world(options);
-  Batch batch(world, meshSeed(test, options.mesh));
-  addAlongAxes(batch, options.ranks, each);
-  batch.run();
+  runRounds(world, Rounds(meshNumber(test, options.mesh)), [&](Batch& batch) { addAlongAxes(batch, options.ranks); });
 }
-
-constexpr int kEach = kSlowdown > 1 ? 4 : 20;
 
 TEST_CASE("S3.6 the all-reduce by rings along the axes of a mesh gives what its definition says", "[threads]") {
   const UseExecutor host(0);
   WorldOptions options;
   options.mesh =
       GENERATE(Lengths{2, 2}, Lengths{2, 3}, Lengths{3, 2}, Lengths{2, 1, 3}, Lengths{2, 2, 2}, Lengths{3, 5});
-  runAlongAxes(options, 0, kEach);
+  runAlongAxes(options, 0);
 }
 
 TEST_CASE("S3.6 rings along the axes of a mesh by emulated blocks") {
@@ -75,7 +71,7 @@ TEST_CASE("S3.6 rings along the axes of a mesh by emulated blocks") {
   const UseExecutor emulated(threads);
   WorldOptions options;
   options.mesh = GENERATE(Lengths{2, 2}, Lengths{3, 2});
-  runAlongAxes(options, 1, kEach / 4);
+  runAlongAxes(options, 1);
 }
 
 TEST_CASE("S3.6 rings along the axes of a mesh over tcp links") {
@@ -83,7 +79,7 @@ TEST_CASE("S3.6 rings along the axes of a mesh over tcp links") {
   WorldOptions options;
   options.transports = "tcp";
   options.mesh = GENERATE(Lengths{2, 3}, Lengths{2, 2, 2});
-  runAlongAxes(options, 2, kEach / 2);
+  runAlongAxes(options, 2);
 }
 
 // Axes along hosts, across them, and both; and an order of the ranks that hosts do not follow.
@@ -100,32 +96,38 @@ TEST_CASE("S3.6 rings along the axes of a mesh between hosts", "[posted]") {
   options.mesh = shape.mesh;
   options.latePerHost = shape.perHost;
   options.inTurn = shape.inTurn;
-  runAlongAxes(options, 3 + shape.perHost, kEach / 2);
+  runAlongAxes(options, 3 + shape.perHost);
 }
 
 TEST_CASE("S3.6 rings along the axes of a mesh while links are lost and replaced", "[posted][reroute]") {
   const UseExecutor host(0);
   WorldOptions options;
+  options.ranks = 4;
   options.mesh = {2, 2};
   options.latePerHost = 1;
   options.losesAfter = GENERATE(10, 300);
-  runAlongAxes(options, 8, kEach / 2);
+  for (Rounds rounds(meshNumber(8, options.mesh)); rounds.next();) {
+    World world(options);
+    Batch batch(world, rounds.seed());
+    addAlongAxes(batch, options.ranks);
+    batch.run();
+  }
 }
 
 TEST_CASE("S3.6 large buffers by rings along the axes of a mesh") {
   const int perHost = GENERATE(0, 2);
   const UseExecutor host(0);
   World world({.ranks = 6, .staging = "8M", .windowBytes = 24 << 20, .latePerHost = perHost, .mesh = {3, 2}});
-  Batch batch(world, meshSeed(9, {3, 2}));
-  for (int turn = 0; turn < 4; ++turn) {
-    Wanted wanted = randomWanted(koloCollectiveAllReduce, "mesh_ring", 6, batch.random());
-    wanted.datatype = koloFloat32;
-    wanted.op = turn == 0 ? koloAvg : koloSum;
-    wanted.data = Data::kExact;
-    wanted.count = pick(batch.random(), 50000, 200000) / kSlowdown;
-    batch.add(wanted);
-  }
-  batch.run();
+  runRounds(world, Rounds(meshNumber(9, {3, 2})), [](Batch& batch) {
+    for (const koloRedOp_t op : {koloAvg, koloSum}) {
+      Wanted wanted = randomWanted(koloCollectiveAllReduce, "mesh_ring", 6, batch.random());
+      wanted.datatype = koloFloat32;
+      wanted.op = op;
+      wanted.data = Data::kExact;
+      wanted.count = pick(batch.random(), 50000, 200000) / kSlowdown;
+      batch.add(wanted);
+    }
+  });
 }
 
 TEST_CASE("S3.6 lists by rings along the axes of a mesh") {
@@ -141,7 +143,7 @@ TEST_CASE("S3.6 lists by rings along the axes of a mesh") {
   options.ranks = ranksOf(shape.mesh);
   options.latePerHost = shape.perHost;
   World world(options);
-  runLists(world, listSeed(20, options.ranks), std::max(2, 8 / kSlowdown));
+  runLists(world, Rounds(listNumber(20, options.ranks)));
 }
 
 // The planner's choices on such communicators, for all collectives.
@@ -149,12 +151,10 @@ TEST_CASE("S3.6 every collective on a communicator that is a mesh", "[posted]") 
   const int perHost = GENERATE(0, 1, 2);
   const UseExecutor host(0);
   World world({.ranks = 4, .latePerHost = perHost, .mesh = {2, 2}});
-  Batch batch(world, meshSeed(10, {2, perHost}));
-  for (int i = koloCollectiveAllReduce; i <= koloCollectiveBarrier; ++i) {
-    for (int turn = 0; turn < 4; ++turn)
+  runRounds(world, Rounds(meshNumber(10, {2, perHost})), [](Batch& batch) {
+    for (int i = koloCollectiveAllReduce; i <= koloCollectiveBarrier; ++i)
       batch.add(randomWanted(static_cast<koloCollective_t>(i), "", 4, batch.random()));
-  }
-  batch.run();
+  });
 }
 
 }  // namespace

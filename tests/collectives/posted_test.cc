@@ -40,8 +40,8 @@ class Lossy {
 // A thread of the communicator's own looks after links every 50 ms.
 constexpr std::chrono::milliseconds kSomeLooks{120};
 
-// Every algorithm of every collective, `each` times; with counts that differ if `vector`.
-void addEveryAlgorithm(Batch& batch, int ranks, int each, bool vector, bool hierarchical) {
+// Every algorithm of every collective; with counts that differ if `vector`.
+void addEveryAlgorithm(Batch& batch, int ranks, bool vector, bool hierarchical) {
   for (int i = koloCollectiveAllReduce; i <= koloCollectiveBarrier; ++i) {
     const auto collective = static_cast<koloCollective_t>(i);
     if (vector && (collective < koloCollectiveAllGather || collective > koloCollectiveScatter)) continue;
@@ -49,12 +49,10 @@ void addEveryAlgorithm(Batch& batch, int ranks, int each, bool vector, bool hier
     algorithms.push_back("");
     if (hierarchical && isHierarchical(collective, vector)) algorithms.push_back("hierarchical");
     for (const std::string& algorithm : algorithms) {
-      for (int turn = 0; turn < each; ++turn) {
-        Wanted wanted = randomWanted(collective, algorithm, ranks, batch.random());
-        wanted.vector = vector;
-        if (algorithm == "hierarchical") wanted.count = std::max<std::size_t>(wanted.count, 1);
-        batch.add(wanted);
-      }
+      Wanted wanted = randomWanted(collective, algorithm, ranks, batch.random());
+      wanted.vector = vector;
+      if (algorithm == "hierarchical") wanted.count = std::max<std::size_t>(wanted.count, 1);
+      batch.add(wanted);
     }
   }
 }
@@ -63,10 +61,10 @@ TEST_CASE("posted links: every algorithm between ranks that share no memory", "[
   const int ranks = GENERATE_RANKS(2, 3, 4, 5, 8, 13);
   const UseExecutor host(0);
   World world({.ranks = ranks, .latePerHost = 1});
-  Batch batch(world, testSeed() + 600 + static_cast<std::uint64_t>(ranks));
-  addEveryAlgorithm(batch, ranks, kSlowdown > 1 ? 1 : 4, false, false);
-  addEveryAlgorithm(batch, ranks, 1, true, false);
-  batch.run();
+  runRounds(world, Rounds(600 + ranks), [&](Batch& batch) {
+    addEveryAlgorithm(batch, ranks, false, false);
+    addEveryAlgorithm(batch, ranks, true, false);
+  });
 }
 
 TEST_CASE("posted links: every algorithm between hosts of several ranks", "[posted]") {
@@ -77,10 +75,10 @@ TEST_CASE("posted links: every algorithm between hosts of several ranks", "[post
   const int ranks = shape.hosts * shape.perHost;
   const UseExecutor host(0);
   World world({.ranks = ranks, .latePerHost = shape.perHost});
-  Batch batch(world, testSeed() + 700 + static_cast<std::uint64_t>(ranks));
-  addEveryAlgorithm(batch, ranks, kSlowdown > 1 ? 2 : 8, false, true);
-  addEveryAlgorithm(batch, ranks, 2, true, true);
-  batch.run();
+  runRounds(world, Rounds(700 + ranks), [&](Batch& batch) {
+    addEveryAlgorithm(batch, ranks, false, true);
+    addEveryAlgorithm(batch, ranks, true, true);
+  });
 }
 
 TEST_CASE("posted links: every algorithm on hosts that were given the ranks in turn", "[posted]") {
@@ -91,10 +89,10 @@ TEST_CASE("posted links: every algorithm on hosts that were given the ranks in t
   const int ranks = shape.hosts * shape.perHost;
   const UseExecutor host(0);
   World world({.ranks = ranks, .latePerHost = shape.perHost, .inTurn = true});
-  Batch batch(world, testSeed() + 750 + static_cast<std::uint64_t>(ranks));
-  addEveryAlgorithm(batch, ranks, kSlowdown > 1 ? 1 : 4, false, false);
-  addEveryAlgorithm(batch, ranks, 1, true, false);
-  batch.run();
+  runRounds(world, Rounds(750 + ranks), [&](Batch& batch) {
+    addEveryAlgorithm(batch, ranks, false, false);
+    addEveryAlgorithm(batch, ranks, true, false);
+  });
 }
 
 TEST_CASE("posted links: rings and trees go host by host where the ranks were given to hosts in turn", "[posted]") {
@@ -121,25 +119,23 @@ TEST_CASE("posted links: hosts with unequal numbers of ranks", "[posted]") {
   const int ranks = GENERATE_RANKS(3, 5, 7);
   const UseExecutor host(0);
   World world({.ranks = ranks, .latePerHost = 2});
-  Batch batch(world, testSeed() + 800 + static_cast<std::uint64_t>(ranks));
-  addEveryAlgorithm(batch, ranks, kSlowdown > 1 ? 1 : 4, false, false);
-  batch.run();
+  runRounds(world, Rounds(800 + ranks), [&](Batch& batch) { addEveryAlgorithm(batch, ranks, false, false); });
 }
 
 TEST_CASE("posted links: large buffers, and results in rank order", "[posted]") {
   const bool reproducible = GENERATE(false, true);
   const UseExecutor host(0);
   World world({.ranks = 4, .reproducible = reproducible, .staging = "8M", .windowBytes = 24 << 20, .latePerHost = 2});
-  Batch batch(world, testSeed() + 900);
-  for (int i = koloCollectiveAllReduce; i <= koloCollectiveScatter; ++i) {
-    const auto collective = static_cast<koloCollective_t>(i);
-    Wanted wanted = randomWanted(collective, "", 4, batch.random());
-    wanted.datatype = koloFloat32;
-    wanted.op = koloSum;
-    wanted.count = pick(batch.random(), 50000, 200000) / (kSlowdown > 1 ? 4 : 1);
-    batch.add(wanted);
-  }
-  batch.run();
+  runRounds(world, Rounds(900), [](Batch& batch) {
+    for (int i = koloCollectiveAllReduce; i <= koloCollectiveScatter; ++i) {
+      const auto collective = static_cast<koloCollective_t>(i);
+      Wanted wanted = randomWanted(collective, "", 4, batch.random());
+      wanted.datatype = koloFloat32;
+      wanted.op = koloSum;
+      wanted.count = pick(batch.random(), 50000, 200000) / (kSlowdown > 1 ? 4 : 1);
+      batch.add(wanted);
+    }
+  });
 }
 
 // Each pair goes over to TCP in the middle of something, and what was under way arrives late, or never.
@@ -150,10 +146,12 @@ TEST_CASE("posted links: every algorithm while links are lost and replaced", "[p
   const Shape shape = GENERATE(Shape{2, 1, 10}, Shape{2, 1, 200}, Shape{3, 1, 100}, Shape{4, 2, 300}, Shape{5, 1, 1000},
                                Shape{6, 2, 1});
   const UseExecutor host(0);
-  World world({.ranks = shape.ranks, .latePerHost = shape.perHost, .losesAfter = shape.losesAfter});
-  Batch batch(world, testSeed() + 1000 + static_cast<std::uint64_t>(shape.ranks));
-  addEveryAlgorithm(batch, shape.ranks, kSlowdown > 1 ? 1 : 4, false, shape.perHost == 2);
-  batch.run();
+  for (Rounds rounds(1000 + shape.ranks); rounds.next();) {
+    World world({.ranks = shape.ranks, .latePerHost = shape.perHost, .losesAfter = shape.losesAfter});
+    Batch batch(world, rounds.seed());
+    addEveryAlgorithm(batch, shape.ranks, false, shape.perHost == 2);
+    batch.run();
+  }
 }
 
 // The transport that may be replaced registers no memory for a single message, but a part of a window.
@@ -180,9 +178,7 @@ TEST_CASE("posted links: a long message goes straight where both ends are in win
 // Of all lengths: in a line, in a slot, in chunks, and put straight into the receiver's buffer: where both ends are in
 // windows, or once TCP has taken over. Some of each rank at a time, mostly between the same two, of which some are in
 // windows and some are not.
-TEST_CASE("posted links: messages while links are lost and replaced", "[posted][reroute]") {
-  const int losesAfter =
-      GENERATE(1, 1000, take(kSlowdown > 1 ? 5 : 40, random(2, 400)));  // each pair loses its link once
+void exchangeMessages(int losesAfter, std::uint64_t seed) {
   constexpr int kRanks = 4, kRounds = 40;
   constexpr std::size_t kMost = 1 << 17, kAtATime = 4;
   const UseExecutor host(0);
@@ -190,7 +186,7 @@ TEST_CASE("posted links: messages while links are lost and replaced", "[posted][
   std::vector<std::string> wrong(kRanks);
   world.run([&](int rank) {
     std::string& mine = wrong[static_cast<std::size_t>(rank)];
-    std::mt19937_64 random(testSeed() + 1100 + static_cast<std::uint64_t>(losesAfter));  // alike on all ranks
+    Random random(seed);  // alike on all ranks
     const koloComm_t comm = world.comm(rank);
     std::vector<unsigned char> ordinary(2 * kAtATime * kMost);
     for (int round = 0; round < kRounds && mine.empty(); ++round) {
@@ -230,7 +226,17 @@ TEST_CASE("posted links: messages while links are lost and replaced", "[posted][
       }
     }
   });
+  INFO("links are lost after " << losesAfter << " requests at most");
   for (const std::string& what : wrong) CHECK(what == "");
+}
+
+TEST_CASE("posted links: messages while links are lost and replaced", "[posted][reroute]") {
+  for (Rounds rounds(1100); rounds.next();) {
+    Random random(rounds.seed());
+    const auto some = [&] { return static_cast<int>(pick(random, 2, 400)); };
+    // Each pair loses its link once.
+    for (const int losesAfter : {1, 1000, some(), some(), some()}) exchangeMessages(losesAfter, random());
+  }
 }
 
 // Between calls, the devices of links that may be replaced are looked after by a thread of the communicator's own. The

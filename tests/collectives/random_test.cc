@@ -11,31 +11,27 @@ namespace {
 constexpr koloCollective_t kVectors[] = {koloCollectiveAllGather, koloCollectiveReduceScatter, koloCollectiveAllToAll,
                                          koloCollectiveGather, koloCollectiveScatter};
 
-// Every algorithm of every collective, `each` times.
-void addEveryAlgorithm(Batch& batch, int ranks, int each) {
+// Every algorithm of every collective, and the planner's choice.
+void addEveryAlgorithm(Batch& batch, int ranks) {
   for (int i = koloCollectiveAllReduce; i <= koloCollectiveBarrier; ++i) {
     const auto collective = static_cast<koloCollective_t>(i);
-    for (int turn = 0; turn < each; ++turn) {
-      for (const std::string& algorithm : algorithmsFor(collective)) {
-        batch.add(randomWanted(collective, algorithm, ranks, batch.random()));
-      }
-      batch.add(randomWanted(collective, "", ranks, batch.random()));
+    for (const std::string& algorithm : algorithmsFor(collective)) {
+      batch.add(randomWanted(collective, algorithm, ranks, batch.random()));
     }
+    batch.add(randomWanted(collective, "", ranks, batch.random()));
   }
 }
 
-void addEveryVector(Batch& batch, int ranks, int each) {
+void addEveryVector(Batch& batch, int ranks) {
   for (const koloCollective_t collective : kVectors) {
-    for (int turn = 0; turn < each; ++turn) {
-      for (const std::string& algorithm : algorithmsFor(collective)) {
-        Wanted wanted = randomWanted(collective, algorithm, ranks, batch.random());
-        wanted.vector = true;
-        batch.add(wanted);
-      }
-      Wanted wanted = randomWanted(collective, "", ranks, batch.random());
+    for (const std::string& algorithm : algorithmsFor(collective)) {
+      Wanted wanted = randomWanted(collective, algorithm, ranks, batch.random());
       wanted.vector = true;
       batch.add(wanted);
     }
+    Wanted wanted = randomWanted(collective, "", ranks, batch.random());
+    wanted.vector = true;
+    batch.add(wanted);
   }
 }
 
@@ -46,9 +42,7 @@ TEST_CASE("S1.4 S1.6 S4.1 collectives: every algorithm gives what its definition
   WorldOptions options;
   options.ranks = ranks;
   World world(options);
-  Batch batch(world, testSeed() + static_cast<std::uint64_t>(ranks));
-  addEveryAlgorithm(batch, ranks, ranks <= 8 ? 12 / (kSlowdown > 1 ? 4 : 1) : 4 / (kSlowdown > 1 ? 4 : 1));
-  batch.run();
+  runRounds(world, Rounds(ranks), [&](Batch& batch) { addEveryAlgorithm(batch, ranks); });
 }
 
 TEST_CASE("S1.7 collectives: counts that differ from rank to rank, zeros and gaps") {
@@ -57,9 +51,7 @@ TEST_CASE("S1.7 collectives: counts that differ from rank to rank, zeros and gap
   WorldOptions options;
   options.ranks = ranks;
   World world(options);
-  Batch batch(world, testSeed() + 100 + static_cast<std::uint64_t>(ranks));
-  addEveryVector(batch, ranks, kSlowdown > 1 ? 3 : 12);
-  batch.run();
+  runRounds(world, Rounds(100 + ranks), [&](Batch& batch) { addEveryVector(batch, ranks); });
 }
 
 TEST_CASE("collectives: results written past the caches are the same", "[optimised]") {
@@ -69,28 +61,28 @@ TEST_CASE("collectives: results written past the caches are the same", "[optimis
   options.ranks = ranks;
   options.streaming = "256";
   World world(options);
-  Batch batch(world, testSeed() + 200 + static_cast<std::uint64_t>(ranks));
-  addEveryAlgorithm(batch, ranks, kSlowdown > 1 ? 1 : 4);
-  addEveryVector(batch, ranks, 1);
-  batch.run();
+  runRounds(world, Rounds(200 + ranks), [&](Batch& batch) {
+    addEveryAlgorithm(batch, ranks);
+    addEveryVector(batch, ranks);
+  });
 }
 
-TEST_CASE("collectives: 64 ranks", "[optimised]") {
+TEST_CASE("collectives: 64 ranks", "[optimised][slow]") {
   const UseExecutor host(0);
   WorldOptions options;
   options.ranks = kSlowdown > 1 ? 24 : 64;
   options.windowBytes = 2 << 20;
   World world(options);
-  Batch batch(world, testSeed() + 300);
-  for (int i = koloCollectiveAllReduce; i <= koloCollectiveBarrier; ++i) {
-    const auto collective = static_cast<koloCollective_t>(i);
-    for (const std::string& algorithm : algorithmsFor(collective)) {
-      Wanted wanted = randomWanted(collective, algorithm, options.ranks, batch.random());
-      wanted.count = std::min<std::size_t>(wanted.count, 300);
-      batch.add(wanted);
+  runRounds(world, Rounds(300), [&](Batch& batch) {
+    for (int i = koloCollectiveAllReduce; i <= koloCollectiveBarrier; ++i) {
+      const auto collective = static_cast<koloCollective_t>(i);
+      for (const std::string& algorithm : algorithmsFor(collective)) {
+        Wanted wanted = randomWanted(collective, algorithm, options.ranks, batch.random());
+        wanted.count = std::min<std::size_t>(wanted.count, 300);
+        batch.add(wanted);
+      }
     }
-  }
-  batch.run();
+  });
 }
 
 TEST_CASE("collectives: large buffers through large slots") {
@@ -101,18 +93,19 @@ TEST_CASE("collectives: large buffers through large slots") {
   options.staging = "32M";
   options.windowBytes = 24 << 20;
   World world(options);
-  Batch batch(world, testSeed() + 400 + static_cast<std::uint64_t>(ranks));
-  for (int i = koloCollectiveAllReduce; i <= koloCollectiveScatter; ++i) {
-    const auto collective = static_cast<koloCollective_t>(i);
-    for (const std::string& algorithm : algorithmsFor(collective)) {
-      Wanted wanted = randomWanted(collective, algorithm, ranks, batch.random());
-      wanted.datatype = koloFloat32;
-      wanted.op = koloSum;
-      wanted.count = pick(batch.random(), 100000, 200000) / (kSlowdown > 1 ? 4 : 1);
-      batch.add(wanted);
+  runRounds(world, Rounds(400 + ranks), [&](Batch& batch) {
+    for (int i = koloCollectiveAllReduce; i <= koloCollectiveScatter; ++i) {
+      const auto collective = static_cast<koloCollective_t>(i);
+      for (const std::string& algorithm : algorithmsFor(collective)) {
+        Wanted wanted = randomWanted(collective, algorithm, ranks, batch.random());
+        wanted.datatype = koloFloat32;
+        wanted.op = koloSum;
+        wanted.count = pick(batch.random(), 100000, 200000) / (kSlowdown > 1 ? 4 : 1);
+        batch.add(wanted);
+      }
+      batch.run();
     }
-    batch.run();
-  }
+  });
 }
 
 // Where they share cores, ranks choose other ways for the same data. (What a root gives ahead takes repeated calls:
@@ -125,22 +118,16 @@ TEST_CASE("collectives: ranks that share a core, copying as they do by default")
   options.ranks = ranks;
   options.singleCopy = "-1";
   World world(options);
-  Batch batch(world, testSeed() + 600 + static_cast<std::uint64_t>(ranks));
-  addEveryAlgorithm(batch, ranks, kSlowdown > 1 ? 1 : 2);
-  addEveryVector(batch, ranks, 1);
-  batch.run();
+  runRounds(world, Rounds(600 + ranks), [&](Batch& batch) {
+    addEveryAlgorithm(batch, ranks);
+    addEveryVector(batch, ranks);
+  });
 }
 
-TEST_CASE(
-    "collectives: where ranks share cores a barrier goes through the root of the broadcast or scatter before it, and "
-    "no other") {
-  const test::OneCore one;
-  const UseExecutor host(0);
-  WorldOptions options;
-  options.ranks = 3;
-  World world(options);
+// By several roots, and again.
+void callBarriers(World& world, std::uint64_t seed) {
   std::vector<std::size_t> used(3);
-  Random random(testSeed() + 700);
+  Random random(seed);
   std::vector<std::unique_ptr<Case>> cases;
   std::vector<std::string> expected;
   const auto add = [&](koloCollective_t collective, const std::string& algorithm) {
@@ -152,17 +139,28 @@ TEST_CASE(
   for (const koloCollective_t collective :
        {koloCollectiveBroadcast, koloCollectiveGather, koloCollectiveScatter, koloCollectiveAllReduce}) {
     const bool gives = collective == koloCollectiveBroadcast || collective == koloCollectiveScatter;
-    for (int turn = 0; turn < 4; ++turn) {  // by several roots, and again
+    for (int turn = 0; turn < 4; ++turn) {
       add(collective, "");
       add(koloCollectiveBarrier, gives ? "two_shot" : "line");
       add(koloCollectiveBarrier, "line");
     }
   }
-  runCases(world, cases, testSeed());
+  runCases(world, cases, seed);
   for (std::size_t i = 0; i < cases.size(); ++i) {
     INFO("case " << i << ": " << cases[i]->describe());
     if (!expected[i].empty()) CHECK(name(cases[i]->traceOf(0).algorithm) == expected[i]);
   }
+}
+
+TEST_CASE(
+    "collectives: where ranks share cores a barrier goes through the root of the broadcast or scatter before it, and "
+    "no other") {
+  const test::OneCore one;
+  const UseExecutor host(0);
+  WorldOptions options;
+  options.ranks = 3;
+  World world(options);
+  for (Rounds rounds(700); rounds.next();) callBarriers(world, rounds.seed());
 }
 
 // More chunks than slots, in both directions, and the next operation's behind them: a signal that stood for both
@@ -173,16 +171,17 @@ TEST_CASE("S3.4 collectives: both directions of the bidirectional ring in a row,
   WorldOptions options;
   options.ranks = ranks;
   World world(options);
-  Batch batch(world, testSeed() + 800 + static_cast<std::uint64_t>(ranks), 200);
-  for (int i = 0; i < 120 / kSlowdown; ++i) {
-    for (const koloCollective_t collective :
-         {koloCollectiveAllGather, koloCollectiveReduceScatter, koloCollectiveAllReduce}) {
-      Wanted wanted = randomWanted(collective, "biring", ranks, batch.random());
-      if (i % 4 == 0) wanted.count = pick(batch.random(), 3000, 20000);
-      batch.add(wanted);
+  const auto add = [&](Batch& batch) {
+    for (int i = 0; i < 20; ++i) {
+      for (const koloCollective_t collective :
+           {koloCollectiveAllGather, koloCollectiveReduceScatter, koloCollectiveAllReduce}) {
+        Wanted wanted = randomWanted(collective, "biring", ranks, batch.random());
+        if (i % 4 == 0) wanted.count = pick(batch.random(), 3000, 20000);
+        batch.add(wanted);
+      }
     }
-  }
-  batch.run();
+  };
+  runRounds(world, Rounds(800 + ranks), add, 200);
 }
 
 TEST_CASE("collectives: hundreds of operations in a row, sizes and algorithms changing, ranks out of step",
@@ -192,14 +191,8 @@ TEST_CASE("collectives: hundreds of operations in a row, sizes and algorithms ch
   WorldOptions options;
   options.ranks = ranks;
   World world(options);
-  Batch batch(world, testSeed() + 500 + static_cast<std::uint64_t>(ranks), 200);
-  for (int i = 0; i < 400 / kSlowdown; ++i) {
-    const auto collective = static_cast<koloCollective_t>(pick(batch.random(), 0, koloCollectiveBarrier));
-    const auto& algorithms = algorithmsFor(collective);
-    const std::size_t at = pick(batch.random(), 0, algorithms.size());
-    batch.add(randomWanted(collective, at < algorithms.size() ? algorithms[at] : "", ranks, batch.random()));
-  }
-  batch.run();
+  runRounds(
+      world, Rounds(500 + ranks), [&](Batch& batch) { addInAnyOrder(batch, ranks, 60); }, 200);
 }
 
 }  // namespace

@@ -104,7 +104,8 @@ void require(koloResult_t result, const char* what) {
 
 }  // namespace
 
-World::World(const WorldOptions& options) : options_(options), comms_(static_cast<std::size_t>(options.ranks)) {
+World::World(const WorldOptions& options)
+    : options_(options), threads_(options.ranks), comms_(static_cast<std::size_t>(options.ranks)) {
   const ScopedSettings scope(options);
   koloConfig_t config = configOf(options);
   if (isMesh()) config.device = KOLO_HOST;  // of the parent, which takes no blocks of the GPU then
@@ -115,7 +116,7 @@ World::World(const WorldOptions& options) : options_(options), comms_(static_cas
 }
 
 World::World(World& parent, const std::vector<int>& order, const WorldOptions& options)
-    : options_(options), comms_(static_cast<std::size_t>(parent.ranks())) {
+    : options_(options), threads_(parent.ranks()), comms_(static_cast<std::size_t>(parent.ranks())) {
   const ScopedSettings scope(options);
   const koloConfig_t config = configOf(options);
   std::vector<int> key(order.size());
@@ -210,28 +211,48 @@ World::~World() {
 }
 
 void World::run(const std::function<void(int)>& body, const std::function<std::string()>& state) {
-  const Watchdog watchdog(test::within(std::chrono::seconds(60 * kSlowdown), 1), state);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks(); ++rank) threads.emplace_back(body, rank);
-  for (std::thread& thread : threads) thread.join();
+  const std::chrono::milliseconds limit = test::within(std::chrono::seconds(60 * kSlowdown), 1);
+  if (threads_.run(body, limit)) return;
+  std::fprintf(stderr, "no end after %.1f s:\n%s\n", static_cast<double>(limit.count()) / 1000,
+               state ? state().c_str() : "(no state)");
+  std::abort();
 }
 
-Watchdog::Watchdog(std::chrono::milliseconds limit, std::function<std::string()> state)
-    : thread_([this, limit, state = std::move(state)] {
-        std::unique_lock lock(mutex_);
-        if (changed_.wait_for(lock, limit, [this] { return done_; })) return;
-        std::fprintf(stderr, "no end after %.1f s:\n%s\n", static_cast<double>(limit.count()) / 1000,
-                     state ? state().c_str() : "(no state)");
-        std::abort();
-      }) {}
+RankThreads::RankThreads(int ranks) {
+  for (int rank = 0; rank < ranks; ++rank) threads_.emplace_back([this, rank] { serve(rank); });
+}
 
-Watchdog::~Watchdog() {
+RankThreads::~RankThreads() {
   {
     const std::lock_guard lock(mutex_);
-    done_ = true;
+    body_ = nullptr;
+    ++runs_;
   }
   changed_.notify_all();
-  thread_.join();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+bool RankThreads::run(const std::function<void(int)>& body, std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  body_ = &body;
+  running_ = static_cast<int>(threads_.size());
+  ++runs_;
+  changed_.notify_all();
+  return changed_.wait_for(lock, limit, [this] { return running_ == 0; });
+}
+
+void RankThreads::serve(int rank) {
+  std::unique_lock lock(mutex_);
+  for (int seen = 0;;) {
+    changed_.wait(lock, [&] { return runs_ != seen; });
+    seen = runs_;
+    if (body_ == nullptr) return;
+    const std::function<void(int)>& body = *body_;
+    lock.unlock();
+    body(rank);
+    lock.lock();
+    if (--running_ == 0) changed_.notify_all();
+  }
 }
 
 Trace takeTrace() {

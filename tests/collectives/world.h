@@ -55,6 +55,26 @@ struct WorldOptions {
   bool isGroup = false;    // of a world in another order: by koloCommCreateGroup instead of a split
 };
 
+// A thread for each rank. They stay: a world has many short runs, and new threads would take longer than these do.
+class RankThreads {
+ public:
+  explicit RankThreads(int ranks);
+  ~RankThreads();
+  RankThreads(const RankThreads&) = delete;
+
+  // Calls body(rank) on each. Whether all have returned in time.
+  bool run(const std::function<void(int)>& body, std::chrono::milliseconds limit);
+
+ private:
+  void serve(int rank);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  const std::function<void(int)>* body_ = nullptr;  // null: they end
+  int runs_ = 0, running_ = 0;                      // runs that have begun; ranks that have not returned
+  std::vector<std::thread> threads_;
+};
+
 class World {
  public:
   explicit World(const WorldOptions& options);
@@ -79,7 +99,7 @@ class World {
   unsigned char* deviceWindow(int rank) const { return deviceWindows_[static_cast<std::size_t>(rank)]->data(); }
   int device() const { return options_.device; }
 
-  // Calls body(rank) on a thread for each rank and returns when all have returned. Prints state() and aborts if that
+  // Calls body(rank) on the thread of each rank and returns when all have returned. Prints state() and aborts if that
   // takes more than a minute.
   void run(const std::function<void(int)>& body, const std::function<std::string()>& state = {});
 
@@ -90,24 +110,12 @@ class World {
   void closeStreams();
 
   WorldOptions options_;
+  RankThreads threads_;
   std::vector<koloComm_t> comms_;
   std::vector<unsigned char*> windows_;
   std::vector<koloWindow_t> handles_;
   std::vector<koloStream_t> streams_;
   std::vector<std::unique_ptr<DeviceMemory>> deviceWindows_;
-};
-
-// Aborts with state() on standard error unless it is destroyed in time.
-class Watchdog {
- public:
-  Watchdog(std::chrono::milliseconds limit, std::function<std::string()> state);
-  ~Watchdog();
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool done_ = false;
-  std::thread thread_;
 };
 
 // What the last operation of the calling thread was executed by.

@@ -9,6 +9,7 @@
 
 #include "../../transports/connect/place.h"
 #include "../../transports/connect/wire.h"
+#include "support/seed.h"
 
 namespace kolo::contract {
 namespace {
@@ -141,11 +142,12 @@ TEST_CASE("places travel, as many as fit, and garbage is not taken for places", 
     CHECK(std::tuple(back[i].made, back[i].speed, back[i].prefix, back[i].isLoopback) ==
           std::tuple(many[i].made, many[i].speed, many[i].prefix, many[i].isLoopback));
   }
-  std::mt19937 random(3);
-  for (int round = 0; round < 2000; ++round) {
-    std::vector<unsigned char> noise(random() % 172);
-    for (unsigned char& byte : noise) byte = static_cast<unsigned char>(random());
-    if (connect::unpackPlaces(noise, &back)) {
+  for (test::Rounds rounds(3); rounds.next();) {
+    std::mt19937_64 random(rounds.seed());
+    for (int turn = 0; turn < 500; ++turn) {
+      std::vector<unsigned char> noise(random() % 172);
+      for (unsigned char& byte : noise) byte = static_cast<unsigned char>(random());
+      if (!connect::unpackPlaces(noise, &back)) continue;
       for (const Place& one : back) CHECK(connect::toText(one) != "");
     }
   }

@@ -53,7 +53,8 @@ koloResult_t addUp(const DeviceBuffer& value, std::size_t count, const Self& sel
 
 }  // namespace
 
-TEST_CASE("operations on several streams of one communicator run in the order of their calls", "[device][streams]") {
+TEST_CASE("operations on several streams of one communicator run in the order of their calls",
+          "[device][smoke][streams]") {
   const int n = GENERATE_RANKS(1, 2, 3, 4);
   const DeviceScene scene(mockFor(n));
   Ranks ranks(oneDevice(n));
@@ -216,7 +217,7 @@ void captureOn(int n) {
 
 TEST_CASE("captured operations and groups run on what is there at each replay, beside plain ones on other streams",
           "[device][capture]") {
-  captureOn(GENERATE(1, 2, 3, 4));
+  captureOn(GENERATE_RANKS(1, 2, 3, 4));
 }
 
 // A device may run out of queues for streams (tests/gpu/driver_queues_test.cc): apart.
@@ -241,7 +242,7 @@ TEST_CASE("ranks may capture side by side, and replay many times without waiting
   });
 }
 
-TEST_CASE("what one rank replays another may call", "[device][capture]") {
+TEST_CASE("what one rank replays another may call", "[device][smoke][capture]") {
   const int n = GENERATE_RANKS(2, 3, 4);
   const bool resident = GENERATE(false, true);
   const DeviceScene scene(mockFor(n, resident));
@@ -457,8 +458,9 @@ void servesAndRetires(int n) {
 
 }  // namespace
 
-TEST_CASE("a resident kernel serves what is small, retires when nothing comes, and comes back", "[device][resident]") {
-  servesAndRetires(GENERATE(1, 2, 3, 4));
+TEST_CASE("a resident kernel serves what is small, retires when nothing comes, and comes back",
+          "[device][smoke][resident]") {
+  servesAndRetires(GENERATE_RANKS(1, 2, 3, 4));
 }
 
 // A device may run out of queues for streams (tests/gpu/driver_queues_test.cc): apart.
@@ -527,7 +529,7 @@ void isNotKept(int n) {
 }  // namespace
 
 TEST_CASE("what waits for the device is not kept by a resident kernel", "[device][resident]") {
-  isNotKept(GENERATE(1, 2, 3, 4));
+  isNotKept(GENERATE_RANKS(1, 2, 3, 4));
 }
 
 // A device may run out of queues for streams (tests/gpu/driver_queues_test.cc): apart.
@@ -740,7 +742,7 @@ TEST_CASE("messages of a group go on side by side, whatever their order and leng
   });
 }
 
-TEST_CASE("messages match in their order over calls and groups, and may wait for slots", "[device][messages]") {
+TEST_CASE("messages match in their order over calls and groups, and may wait for slots", "[device][smoke][messages]") {
   const bool resident = GENERATE(false, true);
   const DeviceScene scene(mockFor(2, resident));
   Ranks ranks(oneDevice(2), {.resident = resident});
@@ -887,7 +889,7 @@ TEST_CASE("windows between two devices; memory of a pool is staged", "[mock]") {
 }
 
 // The kernels of its neighbours run, and could write: the buffers of the rank that is late are in a window.
-TEST_CASE("S3.3 on GPUs nobody writes into a rank's buffer before that rank has called", "[device][windows]") {
+TEST_CASE("S3.3 on GPUs nobody writes into a rank's buffer before that rank has called", "[device][smoke][windows]") {
   constexpr std::size_t kCount = 20'000;
   const std::string algorithm = GENERATE("biring", "ring", "one_shot");
   INFO(algorithm);
@@ -1011,7 +1013,7 @@ TEST_CASE("nothing is taken out of a window in which a rank that has given up ma
   CHECK(result == koloTimeout);
 }
 
-TEST_CASE("a rank that has gone is told to those whose kernels wait for it", "[device][failure]") {
+TEST_CASE("a rank that has gone is told to those whose kernels wait for it", "[device][smoke][failure]") {
   const bool message = GENERATE(false, true);
   const bool resident = GENERATE(false, true);
   const DeviceScene scene(mockFor(2, resident));

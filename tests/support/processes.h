@@ -27,7 +27,7 @@ struct Ended {
 class Process {
  public:
   // The role's arguments follow its name. Variables of `environment` are added to this process's own, those of Kolo and
-  // of launchers in it are left out before.
+  // of launchers in it are left out before, all but the seed of the run (seed.h).
   Process(const std::string& role, const std::vector<std::string>& arguments, const Environment& environment);
   ~Process();
   Process(Process&& other) noexcept;

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "support/deadline.h"
+#include "support/seed.h"
 
 namespace kolo::test {
 namespace {
@@ -78,11 +79,14 @@ class Watchdog {
     std::unique_lock lock(mutex_);
     while (!over_) {
       changed_.wait_for(lock, std::chrono::milliseconds(200));
-      if (running_ && std::chrono::steady_clock::now() > end_) giveUp();
+      const auto now = std::chrono::steady_clock::now();
+      if (running_ && now > end_ && now > lastRoundBegin() + within(kUsual, 1)) giveUp();
     }
   }
   [[noreturn]] void giveUp() {
-    std::fprintf(stderr, "\nwatchdog: \"%s\" did not end in time; its threads were last seen at\n", name_.c_str());
+    std::fprintf(stderr,
+                 "\nwatchdog: \"%s\" did not end in time (KOLO_TEST_SEED=%llu); its threads were last seen at\n",
+                 name_.c_str(), static_cast<unsigned long long>(currentSeed()));
     for (const Place& place : places) {
       if (const char* where = place.where) std::fprintf(stderr, "  %s (rank %d)\n", where, place.rank.load());
     }

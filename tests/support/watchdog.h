@@ -1,5 +1,6 @@
-// A bound on the time of every test case, so that a hang says where it is instead of waiting for somebody to notice.
-// Linking watchdog.cc is enough: it listens to Catch. place() tells it where a thread is.
+// A bound on the time of every test case, and of its rounds (seed.h), so that a hang says where it is instead of
+// waiting for somebody to notice. Linking watchdog.cc is enough: it listens to Catch. place() tells it where a thread
+// is.
 //
 // Thread safety: all functions, from any thread.
 #pragma once

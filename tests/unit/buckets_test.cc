@@ -14,6 +14,8 @@
 #include <tuple>
 #include <vector>
 
+#include "support/seed.h"
+
 namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
@@ -208,7 +210,7 @@ bool canRun(const std::vector<Item>& items, const std::vector<int>& bucketOf) {
   return std::all_of(done.begin(), done.end(), [](bool each) { return each; });
 }
 
-std::vector<Item> randomItems(std::mt19937& random, std::size_t count, int classes, int density) {
+std::vector<Item> randomItems(std::mt19937_64& random, std::size_t count, int classes, int density) {
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
   constexpr koloCollective_t kKinds[] = {kGather, kScatter, kReduce, kOther};
   constexpr koloDataType_t kTypes[] = {koloFloat32, koloBfloat16};
@@ -226,6 +228,26 @@ std::vector<Item> randomItems(std::mt19937& random, std::size_t count, int class
       item.dependsOn.push_back(below(i));
   }
   return items;
+}
+
+// Programs and rules of all kinds.
+void planAtRandom(std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  for (int program = 0; program < 420; ++program) {
+    const int classes = program % 3 == 0 ? 1 : 2, density = program % 5 * 20;
+    const std::vector<Item> items = randomItems(random, 1 + random() % 24, classes, density);
+    Rules rules;
+    rules.mixes = program % 7 == 0;
+    if (program % 4 != 0) rules.cap = [program](int bucket) { return 1 + (bucket + program) % 5; };
+    if (program % 6 == 1) rules.filter = [](std::size_t item) { return item % 5 != 2; };
+    const Planned planned = plan(items, rules);
+    INFO("program " << program);
+    REQUIRE(planned.result == koloSuccess);
+    REQUIRE(canRun(items, planned.bucketOf));
+    const Planned expected = planNaively(items, rules);
+    REQUIRE(planned.bucketOf == expected.bucketOf);
+    REQUIRE(planned.launchAt == expected.launchAt);
+  }
 }
 
 }  // namespace
@@ -331,22 +353,7 @@ TEST_CASE("S2.8 a bucket may mix datatypes if it is asked to") {
 }
 
 TEST_CASE("S2.1 S2.2 S2.3 random programs are planned as a naive planner does it, and can be carried out") {
-  std::mt19937 random(7);
-  for (int round = 0; round < 600; ++round) {
-    const int classes = round % 3 == 0 ? 1 : 2, density = round % 5 * 20;
-    const std::vector<Item> items = randomItems(random, 1 + random() % 24, classes, density);
-    Rules rules;
-    rules.mixes = round % 7 == 0;
-    if (round % 4 != 0) rules.cap = [round](int bucket) { return 1 + (bucket + round) % 5; };
-    if (round % 6 == 1) rules.filter = [](std::size_t item) { return item % 5 != 2; };
-    const Planned planned = plan(items, rules);
-    INFO("round " << round);
-    REQUIRE(planned.result == koloSuccess);
-    REQUIRE(canRun(items, planned.bucketOf));
-    const Planned expected = planNaively(items, rules);
-    REQUIRE(planned.bucketOf == expected.bucketOf);
-    REQUIRE(planned.launchAt == expected.launchAt);
-  }
+  for (kolo::test::Rounds rounds(7); rounds.next();) planAtRandom(rounds.seed());
 }
 
 TEST_CASE("S2.2 ten thousand items, and chains of as many, are planned") {

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "reduce_oracle.h"
+#include "support/seed.h"
 
 namespace kolo::test {
 namespace {
@@ -63,9 +64,12 @@ void checkRounding() {
     probe(values[i] + step / 2);
     probe(values[i] + step / 4);
   }
-  std::mt19937 random(7);
-  for (int i = 0; i < 200000; ++i) {
-    wrong += narrowsRight<T>(device::bitCast<float>(static_cast<std::uint32_t>(random()))) ? 0 : 1;
+  for (Rounds rounds(7); rounds.next();) {
+    std::mt19937_64 random(rounds.seed());
+    for (int i = 0; i < 50000; ++i) {
+      wrong += narrowsRight<T>(device::bitCast<float>(static_cast<std::uint32_t>(random()))) ? 0 : 1;
+    }
+    CHECK(wrong == 0);
   }
   for (const float value : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::max(),
                             std::numeric_limits<float>::denorm_min(), std::numeric_limits<float>::quiet_NaN()}) {

@@ -43,6 +43,7 @@ class Place:
         self.env["KOLO_TEST_LATE_PLUGIN"] = str(build / building.LATE_PLUGIN)
         if not self.mock:
             self.env["KOLO_TEST_GPU"] = options.device
+            self.env["KOLO_TEST_ALL"] = "1"  # with all numbers of ranks
             # A kernel that is loaded when it is first launched may wait for one that runs.
             self.env["CUDA_MODULE_LOADING"] = "EAGER"
             # As many queues for streams as there are, whatever the machine's image asks for.
