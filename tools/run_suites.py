@@ -1,24 +1,26 @@
 #!/usr/bin/env python3
 """Builds what the tests need in the given build folders, runs the tests that Meson lists there, and counts their cases.
 
-usage: run_suites.py [--all] [--filter TEXT] [--broken N] LABEL=BUILD_DIR...
+usage: run_suites.py [--all] [--busy] [--seed N] [--filter TEXT] [--save-times] [--broken N] LABEL=BUILD_DIR...
 
-The folders are configured already. A folder with a sanitizer runs the tests that name it among their suites ("address", "thread"),
-without the cases tagged [slow]; with --all every test that is not of the suite "plain-only", and every case. Tests of the suite "all-only" run with --all
-alone. Scripts learn of --all by
-the variable KOLO_TEST_ALL. Tests of the suite "waits" mostly wait for others (virtual machines, launchers, other ranks, deadlines): they run
-beside the builds and beside the tests that calculate, of which there is one at a time.
+The folders are configured already. tests/meson.build says what the names of suites mean: in which builds a test runs, and how many cores it
+needs; tests/README.md has the tags of cases; touched.py says which tests run whole, and which as a smoke.
+
+Tests that wait run beside the builds and beside all others. The others have the cores in turn: first those that need all of them, the longest
+first by the times of an earlier run (tests/times.txt, which --save-times writes).
+
+A case that fails because a deadline has passed is run again at the end, alone. If it passes then, it is named as unsteady and does not fail the
+run, unless there are more than three such cases. A wrong value, a crash or a sanitizer's report always fails the run.
 
 A Catch2 program counts one for each of its test cases, any other program counts one; exit status 77 means skipped. The last lines say
 where the time went; the very last one is "N passed, N failed", with ", N skipped" where some were. The exit status is 0 only if something
 ran and nothing failed.
 """
 import argparse
+import contextlib
 import json
 import os
-import queue
-import select
-import signal
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -27,12 +29,19 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import building
+import test_processes
 import test_report
+import touched
 
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TIMES = os.path.join(TOP, "tests", "times.txt")
 SKIPPED = 77
 SANITIZED_TIMEOUT_FACTOR = 4  # sanitizers slow the tests down by 2 to 20
-WAITING_AT_ONCE = 2  # tests of the suite "waits"
-SLOWEST = 10  # named at the end
+BUSY_TIMEOUT_FACTOR = 4  # so do three processes on each core, and stops
+WAITING_AT_ONCE = 4  # tests that need no core
+MOST_UNSTEADY = 3
+SLOWEST = 15  # named at the end
 
 SANITIZER_ENVIRONMENT = {
     "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
@@ -42,9 +51,8 @@ SANITIZER_ENVIRONMENT = {
 
 
 class Tally:
-    def __init__(self, passed=0, failed=0, skipped=0, processor=0.0):
+    def __init__(self, passed=0, failed=0, skipped=0):
         self.passed, self.failed, self.skipped = passed, failed, skipped
-        self.processor = processor  # seconds, of all processors together
 
     def line(self):
         return f"{self.passed} passed, {self.failed} failed" + (f", {self.skipped} skipped" if self.skipped else "")
@@ -53,64 +61,105 @@ class Tally:
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
-        self.processor += other.processor
+
+
+class Outcome:
+    """What came of one test: its tally, what is to be said of its failures, and which of these were for lateness alone."""
+
+    def __init__(self, tally=None, problems=(), late=(), processor=0.0):
+        self.tally = tally or Tally()
+        self.problems = list(problems)
+        self.late = list(late)  # names of cases; of a script that does not name its cases: None
+        self.processor = processor  # seconds, of all processors together
+
+
+class Options:
+    """What is asked of a whole run."""
+
+    def __init__(self, everything=False, busy=False, seed=0, text=None, changed=None):
+        self.everything, self.busy, self.seed, self.text = everything, busy, seed, text
+        self.changed = changed  # touched.files()
+
+    def is_smoke(self, test):
+        return not self.everything and not touched.runs_whole(test["name"], self.changed)
 
 
 class Build:
     """A configured build folder, what of it is built, and how its programs are run."""
 
-    def __init__(self, label, folder, everything):
-        self.label, self.everything = label, everything
+    def __init__(self, label, folder, options):
+        self.label, self.options = label, options
         self.folder = os.path.abspath(folder)
-        options = self._introspect("--buildoptions")
-        self.sanitizer = next((o["value"] for o in options if o["name"] == "b_sanitize"), "none")
+        given = self._introspect("--buildoptions")
+        sanitizer = next((o["value"] for o in given if o["name"] == "b_sanitize"), "none")
+        self.kind = next((kind for kind in ("address", "thread") if kind in sanitizer), "plain")
         self.tests = [t for t in self._introspect("--tests") if self._applies(t)]
-        self.factor = 1 if self.sanitizer == "none" else SANITIZED_TIMEOUT_FACTOR
-        self.prefix = without_address_randomization() if self.sanitizer == "thread" else []
+        self.factor = 1 if self.kind == "plain" else SANITIZED_TIMEOUT_FACTOR
+        self.prefix = without_address_randomization() if self.kind == "thread" else []
 
     def _introspect(self, what):
         done = subprocess.run(["meson", "introspect", what, self.folder], check=True, capture_output=True, text=True)
         return json.loads(done.stdout)
 
     def _applies(self, test):
-        if "all-only" in suites_of(test) and not self.everything:
+        suites = suites_of(test)
+        if self.options.everything:
+            return self.kind == "plain" or "plain-only" not in suites
+        if "all-only" in suites or ("touched-only" in suites and self.options.is_smoke(test)):
             return False
-        if self.sanitizer == "none":
-            return True
-        if self.everything:
-            return "plain-only" not in suites_of(test)
-        return not suites_of(test).isdisjoint(self.sanitizer.split(","))
+        return self.kind in builds_of(test)
 
-    def case_filter(self):
-        """For Catch2 programs."""
-        # A filter that only excludes would take in the hidden cases, too.
-        return [] if self.everything or self.sanitizer == "none" else ["~[slow]~[.]"]
+    def cases(self, test):
+        """The filter of a Catch2 program's cases, each of which runs once, in the test's first build, but for those that a tag earns more. The
+        arguments of such a test in Meson are filters, too; what is named without a comma between holds together."""
+        chosen = "".join(test["cmd"][1:])
+        if self.options.everything:
+            return chosen
+        if builds_of(test)[0] != self.kind:
+            chosen += {"plain": "[optimised]", "thread": "[threads]", "address": ""}[self.kind]
+        if self.options.is_smoke(test):
+            chosen += "[smoke]"
+        return f"{chosen}~[slow]~[.]"  # a filter that only excludes takes in the hidden cases, too
 
     def make(self):
-        """Builds everything, or with a sanitizer what its tests run; whether that worked."""
-        targets = []
-        if self.sanitizer != "none":
-            needed = {target for test in self.tests for target in test.get("depends", [])}
-            targets = sorted({os.path.relpath(file, self.folder) for target in self._introspect("--targets") if target["id"] in needed
-                              for file in target["filename"]})
-            if not targets:
-                return True
-        # Politely: tests that wait for deadlines may run beside.
-        return subprocess.run(["nice", "-n", "5", "ninja", "-C", self.folder, "--quiet", *targets], stdin=subprocess.DEVNULL, check=False).returncode == 0
+        """Builds what its tests run; whether that worked."""
+        needed = {target for test in self.tests for target in test.get("depends", [])}
+        # What is installed is built as it is shipped, too.
+        files = sorted({os.path.relpath(file, self.folder) for target in self._introspect("--targets")
+                        if target["id"] in needed or (self.kind == "plain" and target["installed"]) for file in target["filename"]})
+        # Politely: tests that wait for deadlines run beside.
+        return not files or building.ninja(self.folder, files, nice=5)
 
     def environment(self, test):
         environment = dict(os.environ)
-        if self.sanitizer != "none":
+        if self.kind != "plain":
             for name, value in SANITIZER_ENVIRONMENT.items():
                 environment.setdefault(name, value)
-        if self.everything:
-            environment["KOLO_TEST_ALL"] = "1"
+        environment["KOLO_TEST_SEED"] = str(self.options.seed)
+        environment["KOLO_TEST_MARKS"] = "1"
+        if self.options.everything:
+            environment.update(KOLO_TEST_ALL="1", KOLO_TEST_BUDGET="10")
+        elif self.options.is_smoke(test):
+            environment["KOLO_TEST_SMOKE"] = "1"
         environment.update(test.get("env") or {})
         return environment
 
+    def timeout(self, test):
+        return (test["timeout"] or 600) * self.factor * (BUSY_TIMEOUT_FACTOR if self.options.busy else 1)
+
 
 def suites_of(test):
-    return {suite.rpartition(":")[2] for suite in test["suite"]}
+    return [suite.rpartition(":")[2] for suite in test["suite"]]
+
+
+def builds_of(test):
+    """The builds in which a test runs, first the one that runs all of its cases."""
+    return [suite for suite in suites_of(test) if suite in ("plain", "address", "thread")] or ["plain"]
+
+
+def cores_of(test):
+    """How many cores it keeps busy."""
+    return next((int(suite[-1]) for suite in suites_of(test) if suite in ("cores0", "cores1", "cores2")), 1)
 
 
 def without_address_randomization():
@@ -134,128 +183,185 @@ def is_catch2(program):
     return content.startswith(b"\x7fELF") and b"list-test-names-only" in content
 
 
-def run(command, environment, workdir, timeout):
-    """Exit status (None: timed out), output, seconds of processor time. A program that runs out of time goes with all that it started."""
-    with tempfile.TemporaryFile() as output:
-        with subprocess.Popen(command, env=environment, cwd=workdir, stdin=subprocess.DEVNULL, stdout=output,
-                              stderr=subprocess.STDOUT, start_new_session=True) as process:
-            try:
-                ended = ends_within(process, timeout)
-            finally:
-                end_session(process)
-            status, used = reap(process)
-        output.seek(0)
-        return status if ended else None, output.read().decode(errors="replace"), used
+def run_catch2(build, test, cases):
+    """Runs the cases that a Catch2 filter names. Those behind one that ended the program by its lateness are run nonetheless."""
+    outcome, left, seen = Outcome(), None, []
+    while True:
+        status, output, report, used = run_program(build, test, cases, left)
+        outcome.processor += used
+        found = test_report.parse_cases(report)
+        failures, failed = [], set()
+        for name, passed, failure in found:
+            if passed:
+                outcome.tally.passed += 1
+                continue
+            outcome.tally.failed += 1
+            failed.add(name)
+            how = f" (the program {test_report.ending(status, build.timeout(test))} in it)" if passed is None else ""
+            failures.append(f"  FAILED {name}{how}\n{failure}".rstrip())
+            said = dict(test_report.output_of_cases(output)).get(name, "")
+            if test_report.is_late(failure) or (passed is None and (status is None or test_report.is_late(said))):
+                if not test_report.has_report(output):
+                    outcome.late.append(name)
+        if status != 0 and not failed:
+            outcome.tally.failed += 1  # a sanitizer's report at exit, or a death between two cases
+            failures.append(f"  FAILED: no case failed, but the program {test_report.ending(status, build.timeout(test))}")
+        if failures:
+            failures.append(test_report.output_of_failures(output, failed))
+        outcome.problems += [failure for failure in failures if failure]
+        seen += [name for name, _, _ in found]
+        if not found or found[-1][1] is not None or found[-1][0] not in outcome.late:
+            break
+        left = [name for name in names_of_cases(build, test, cases) if name not in seen]
+        if not left:
+            break
+    if not seen and build.options.text is None and outcome.tally.failed == 0:
+        outcome.tally.failed += 1
+        outcome.problems.append("  FAILED: the program ran no test case")
+    return outcome
 
 
-def ends_within(process, timeout):
-    descriptor = os.pidfd_open(process.pid)
-    try:
-        return bool(select.select([descriptor], [], [], timeout)[0])
-    finally:
-        os.close(descriptor)
-
-
-def reap(process):
-    """Exit status, seconds of processor time of the process and of its descendants that have been waited for."""
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return process.returncode, usage.ru_utime + usage.ru_stime
-
-
-def end_session(process):
-    """What a test left running must not disturb the next one."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-
-
-def run_catch2(build, test, case_filter, timeout):
+def run_program(build, test, cases, names=None):
+    """Exit status, output, Catch2's report, seconds of processor. names: only these cases."""
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, "report.xml")
-        command = build.prefix + test["cmd"] + ["-r", "xml", "-o", report] + build.case_filter() + case_filter
-        environment = {**build.environment(test), "KOLO_TEST_MARKS": "1"}
-        status, output, used = run(command, environment, test.get("workdir") or build.folder, timeout)
+        command = build.prefix + test["cmd"][:1] + ["-r", "xml", "-o", report]
+        if names is not None:
+            listed = os.path.join(folder, "names")
+            with open(listed, "w", encoding="utf-8") as file:
+                file.writelines(f'"{name}"\n' for name in names)
+            command += ["-f", listed]
+        elif cases:
+            command.append(cases)
+        status, output, used = test_processes.run(command, build.environment(test), test.get("workdir") or build.folder, build.timeout(test))
         text = ""
         if os.path.exists(report):
             with open(report, encoding="utf-8", errors="replace") as file:
                 text = file.read()
-    tally, problems, failed = Tally(processor=used), [], set()
-    cases = test_report.parse_cases(text)
-    for name, passed, failures in cases:
-        if passed:
-            tally.passed += 1
-            continue
-        tally.failed += 1
-        failed.add(name)
-        how = f" (the program {test_report.ending(status, timeout)} in it)" if passed is None else ""
-        problems.append(f"  FAILED {name}{how}\n{failures}".rstrip())
-    if status != 0 and tally.failed == 0:
-        tally.failed += 1  # a sanitizer's report at exit, or a death between two cases
-        problems.append(f"  FAILED: no case failed, but the program {test_report.ending(status, timeout)}")
-    if not cases and not case_filter and tally.failed == 0:
-        tally.failed += 1
-        problems.append("  FAILED: the program ran no test case")
-    if problems:
-        problems.append(test_report.output_of_failures(output, failed))
-    return tally, [problem for problem in problems if problem]
+    return status, output, text, used
 
 
-def run_script(build, test, timeout):
-    status, output, used = run(build.prefix + test["cmd"], build.environment(test), test.get("workdir") or build.folder, timeout)
+def names_of_cases(build, test, cases):
+    listed = subprocess.run(build.prefix + test["cmd"][:1] + ([cases] if cases else []) + ["--list-test-names-only"], env=build.environment(test),
+                            capture_output=True, text=True, check=False)
+    return listed.stdout.splitlines()
+
+
+def run_script(build, test, names=()):
+    with tempfile.TemporaryDirectory() as folder:
+        report = os.path.join(folder, "failures.json")
+        environment = {**build.environment(test), "KOLO_TEST_REPORT": report}
+        status, output, used = test_processes.run(build.prefix + test["cmd"] + list(names), environment, test.get("workdir") or build.folder,
+                                                  build.timeout(test))
+        failures = None
+        if os.path.exists(report):
+            with open(report, encoding="utf-8") as file:
+                failures = json.load(file)  # [[name, text]]: tests/support/cases.py
     if status == 0:
-        return Tally(passed=1, processor=used), []
+        return Outcome(Tally(passed=1), processor=used)
     if status == SKIPPED:
         reason = output.strip().splitlines()[-1:] or ["no reason given"]
-        return Tally(skipped=1, processor=used), [f"  skipped: {reason[0]}"]
-    return Tally(failed=1, processor=used), [f"  FAILED: {test_report.ending(status, timeout)}", test_report.output_of_script(output)]
+        return Outcome(Tally(skipped=1), [f"  skipped: {reason[0]}"], processor=used)
+    late = []
+    if status is None and failures is None:
+        late = [None]
+    elif status is not None and status > 0 and failures and all(test_report.is_late(text) for _, text in failures):
+        late = [name for name, _ in failures]
+    return Outcome(Tally(failed=1), [f"  FAILED: {test_report.ending(status, build.timeout(test))}", test_report.output_of_script(output)],
+                   late, used)
 
 
-def run_test(build, test, text):
+def run_test(build, test):
     """None where the filter leaves nothing of the test."""
-    timeout = (test["timeout"] or 600) * build.factor
+    text = build.options.text
     named = text is None or text in test["name"]
     if is_catch2(test["cmd"][0]):
-        return run_catch2(build, test, [] if named else [f"*{text}*"], timeout)
-    return run_script(build, test, timeout) if named else None
+        return run_catch2(build, test, ("" if named else f"*{text}*") + build.cases(test))
+    return run_script(build, test) if named else None
+
+
+def runs_again(build, test, outcome):
+    """Whether what was late in the outcome passes when it is run alone."""
+    if is_catch2(test["cmd"][0]):
+        status, output, report, _ = run_program(build, test, "", outcome.late)
+        cases = test_report.parse_cases(report)
+        return status == 0 and len(cases) == len(set(outcome.late)) and all(passed for _, passed, _ in cases) and not test_report.has_report(output)
+    return run_script(build, test, [name for name in outcome.late if name is not None]).tally.passed == 1
+
+
+def read_times():
+    """{"label test": seconds} of an earlier run."""
+    try:
+        with open(TIMES, encoding="utf-8") as file:
+            return {name: float(seconds) for seconds, _, name in (line.strip().partition(" ") for line in file if not line.startswith("#"))}
+    except OSError:
+        return {}
 
 
 class Run:
     """The builds and their tests, in an order that leaves no core idle, and what came of them."""
 
-    def __init__(self, text=None):
-        self.text = text
+    def __init__(self, options, cores=None, times=None):
+        self.options = options
         self.total = Tally()
         self.build_seconds = {}
-        self.test_seconds = []  # (seconds, "label test")
-        self.waiting = queue.SimpleQueue()
-        self.lock = threading.Lock()
+        self.test_seconds = {}  # "label test": seconds
+        self.late = []  # (build, test, outcome)
+        self.unsteady = []  # text
+        self.times = read_times() if times is None else times
+        self.cores = self.free = cores or os.cpu_count() or 1
+        self.free_places = WAITING_AT_ONCE
+        self.changed = threading.Condition()
+        self.threads = []
 
     def everything(self, builds):
-        """The tests that wait begin when their build is there, and go on beside whatever this thread does."""
-        helpers = [threading.Thread(target=self.work_off_waiting, daemon=True) for _ in range(WAITING_AT_ONCE)]
-        for helper in helpers:
-            helper.start()
-        calculating = []
+        waiting, calculating = [], []
         for build in builds:
             if not self.make(build):
                 continue
             for test in build.tests:
-                if "waits" in suites_of(test):
-                    self.waiting.put((build, test))
-                else:
-                    calculating.append((build, test))
-        for _ in helpers:
-            self.waiting.put(None)
-        for build, test in calculating:
-            self.test(build, test)
-        for helper in helpers:
-            helper.join()
+                (calculating if cores_of(test) > 0 else waiting).append((build, test))
+            if not self.options.busy:
+                self.start(waiting)
+        with test_processes.Disturbance(self.options.seed) if self.options.busy else contextlib.nullcontext():
+            self.work_off(waiting, calculating)
+        self.run_late_ones_again()
 
-    def work_off_waiting(self):
-        while (work := self.waiting.get()) is not None:
-            self.test(*work)
+    def work_off(self, waiting, calculating):
+        """Starts each test when what it needs is free, the dearest first, and returns when all have ended."""
+        calculating.sort(key=lambda work: (-cores_of(work[1]), -self.known(*work)))
+        with self.changed:
+            while waiting or calculating or any(thread.is_alive() for thread in self.threads):
+                self.start(waiting)
+                self.start(calculating)
+                self.changed.wait(1)
+
+    def start(self, works):
+        """Starts those for which there is room. Of tests that wait the longest come first."""
+        with self.changed:
+            for work in sorted(works, key=lambda work: (-cores_of(work[1]), -self.known(*work))):
+                needs = min(cores_of(work[1]), self.cores)
+                if needs > self.free or (needs == 0 and self.free_places == 0):
+                    continue
+                works.remove(work)
+                self.free -= needs
+                self.free_places -= needs == 0
+                thread = threading.Thread(target=self.work, args=(*work, needs), daemon=True)
+                self.threads.append(thread)
+                thread.start()
+
+    def work(self, build, test, needs):
+        try:
+            self.test(build, test)
+        finally:
+            with self.changed:
+                self.free += needs
+                self.free_places += needs == 0
+                self.changed.notify_all()
+
+    def known(self, build, test):
+        """Seconds that the test took in an earlier run; one that is not known may be long."""
+        return self.times.get(f"{build.label} {test['name']}", 100)
 
     def make(self, build):
         begin = time.monotonic()
@@ -264,60 +370,102 @@ class Run:
         self.build_seconds[build.label] = time.monotonic() - begin
         if not made:
             self.say(f"{build.label:8} the build failed")
-            with self.lock:
+            with self.changed:
                 self.total.add(Tally(failed=1))
         return made
 
     def test(self, build, test):
         begin = time.monotonic()
         try:
-            done = run_test(build, test, self.text)
+            outcome = run_test(build, test)
         except Exception as problem:  # of this tool: a test that was not run must not pass for one that has not failed
-            done = Tally(failed=1), [f"  FAILED: it could not be run: {problem!r}"]
-        if done is None:
+            outcome = Outcome(Tally(failed=1), [f"  FAILED: it could not be run: {problem!r}"])
+        if outcome is None:
             return
-        tally, problems = done
         seconds = time.monotonic() - begin
-        with self.lock:
-            self.total.add(tally)
-            self.test_seconds.append((seconds, f"{build.label} {test['name']}"))
-            if self.text is None or tally.passed + tally.failed + tally.skipped > 0:
-                self.say("\n".join([f"{build.label:8} {test['name']:28} {tally.line()}  ({seconds:.1f} s, processors {tally.processor:.1f} s)", *problems]))
+        with self.changed:
+            self.total.add(outcome.tally)
+            self.test_seconds[f"{build.label} {test['name']}"] = seconds
+            if outcome.late:
+                self.late.append((build, test, outcome))
+            if self.options.text is None or outcome.tally.passed + outcome.tally.failed + outcome.tally.skipped > 0:
+                head = f"{build.label:8} {test['name']:28} {outcome.tally.line()}  ({seconds:.1f} s, processors {outcome.processor:.1f} s)"
+                self.say("\n".join([head, *outcome.problems]))
+
+    def run_late_ones_again(self):
+        for build, test, outcome in self.late:
+            number = len(outcome.late)
+            passes = len(self.unsteady) <= MOST_UNSTEADY and runs_again(build, test, outcome)
+            names = ", ".join(filter(None, outcome.late))
+            self.say(f"{build.label:8} {test['name']:28} was late, run again alone: {'passed' if passes else 'failed'}" + (f": {names}" if names else ""))
+            if passes:
+                self.unsteady += ["\n".join([f"{build.label} {test['name']}: {names}", *outcome.problems])]
+                self.unsteady += [""] * (number - 1)
+                moved = min(number, outcome.tally.failed)
+                self.total.failed -= moved
+                self.total.passed += moved
+        if len(self.unsteady) > MOST_UNSTEADY:
+            self.total.failed += 1
+            self.say(f"{len(self.unsteady)} cases were unsteady, which is more than {MOST_UNSTEADY}")
 
     @staticmethod
     def say(text):
         print(text, flush=True)
 
+    def tell(self):
+        for text in filter(None, self.unsteady):
+            self.say(f"unsteady: {text}")
+        self.say(self.where_time_went())
+
     def where_time_went(self):
         built = ", ".join(f"{label} {seconds:.0f} s" for label, seconds in self.build_seconds.items())
-        slowest = ", ".join(f"{name} {seconds:.0f} s" for seconds, name in sorted(self.test_seconds, reverse=True)[:SLOWEST])
-        return f"building: {built or 'nothing'}\nslowest: {slowest or 'nothing ran'}"
+        slowest = sorted(self.test_seconds.items(), key=lambda item: -item[1])[:SLOWEST]
+        return f"building: {built or 'nothing'}\nslowest: {', '.join(f'{name} {seconds:.0f} s' for name, seconds in slowest) or 'nothing ran'}"
+
+    def save_times(self):
+        lines = [f"{seconds:.0f} {name}\n" for name, seconds in sorted({**self.times, **self.test_seconds}.items(), key=lambda item: -item[1])]
+        with open(TIMES, "w", encoding="utf-8") as file:
+            file.write("# Seconds that each test took in a run of tools/run-tests; run_suites.py --save-times writes this.\n")
+            file.writelines(lines)
 
 
-def main():
+def parse_arguments():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--all", action="store_true", help="all tests and cases under the sanitizers too")
+    options.add_argument("--all", action="store_true", help="every test and case in every build")
+    options.add_argument("--busy", action="store_true", help="beside processes that calculate, and one that stops and continues the tests'")
+    options.add_argument("--seed", type=int, help="of the random tests; a new one by default")
     options.add_argument("--filter", metavar="TEXT", help="only programs or cases whose name contains TEXT")
+    options.add_argument("--save-times", action="store_true", help="write tests/times.txt")
     options.add_argument("--broken", type=int, default=0, metavar="N", help="builds that failed before; each counts as a failure")
     options.add_argument("builds", nargs="*", metavar="LABEL=BUILD_DIR")
     given = options.parse_args()
-
-    builds = []
     for argument in given.builds:
-        label, separator, folder = argument.partition("=")
-        if not separator:
+        if "=" not in argument:
             options.error(f"{argument} is not LABEL=BUILD_DIR")
-        builds.append(Build(label, folder, given.all))
-    begin = time.monotonic()
-    work = Run(given.filter)
-    work.total.failed = given.broken
-    work.everything(builds)
-    if work.total.passed + work.total.failed == 0:
+    return given
+
+
+def main():
+    given = parse_arguments()
+    seed = secrets.randbits(32) if given.seed is None else given.seed
+    print(f"seed of the random tests: {seed} (--seed {seed} repeats them)", flush=True)
+    changed = touched.files(TOP)
+    usual = Options(False, given.busy, seed, given.filter, changed)
+    total = Tally(failed=given.broken)
+    # With --all the usual tests run once more, on a busy machine.
+    for options in [Options(True, False, seed, given.filter, changed), Options(False, True, seed, given.filter, changed)] if given.all else [usual]:
+        run = Run(options)
+        begin = time.monotonic()
+        run.everything([Build(*argument.split("=", 1), options) for argument in given.builds])
+        if given.save_times and options is usual:
+            run.save_times()
+        run.tell()
+        print(f"in all: {time.monotonic() - begin:.0f} s", flush=True)
+        total.add(run.total)
+    if total.passed + total.failed == 0:
         print("no test was executed")
-    print(work.where_time_went())
-    print(f"in all: {time.monotonic() - begin:.0f} s")
-    print(work.total.line())
-    return 0 if work.total.passed > 0 and work.total.failed == 0 else 1
+    print(total.line())
+    return 0 if total.passed > 0 and total.failed == 0 else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 """What a test program said: its cases, and of its output what belongs to a failure."""
+import re
 import signal
 import xml.etree.ElementTree as ElementTree
 
@@ -7,6 +8,7 @@ REPORT_LINES = 40  # of each of a sanitizer's first reports, which come before t
 REPORTS = 3
 REPORT_BEGINS = ("WARNING: ThreadSanitizer", "ERROR: AddressSanitizer", "ERROR: LeakSanitizer", ": runtime error: ")
 CASE_MARK = "== case "  # tests/support/case_marks.cc writes it
+LATE = re.compile(r"ran out of time|did not end in time|timed out|TimeoutExpired|TimeoutError|did not answer within|\b7 \(timed out\)")
 UNITTEST_RULE = "=" * 70  # Python's unittest writes it before each failure, after the output of all cases
 
 
@@ -32,6 +34,23 @@ def parse_cases(report):
     if running is not None:
         cases.append((running, None, ""))
     return cases
+
+
+def is_late(text):
+    """Whether each failure of a failure_text(), or what a script or a program says at its end, tells that a deadline has passed. What a test says
+    of a failure (Info, Warning) stands before it."""
+    failures, said = [], ""
+    for part in filter(str.strip, re.split(r"(?m)^(?=    \S+:\d+: )", text)):
+        said += part
+        if not re.match(r"    \S+:\d+: (Info|Warning): ", part):
+            failures.append(said)
+            said = ""
+    return bool(failures) and all(LATE.search(failure) for failure in failures)
+
+
+def has_report(output):
+    """Whether a sanitizer has found something."""
+    return any(text in output for text in REPORT_BEGINS)
 
 
 def failure_text(case):
@@ -73,7 +92,7 @@ def output_of_failures(output, failed):
     (the program died behind its last case) what was said last. For people: indented, and each part under its case's name."""
     parts = output_of_cases(output)
     said = [(name, text) for name, text in parts
-            if text.strip() and (name in failed or any(begin in text for begin in REPORT_BEGINS))]
+            if text.strip() and (name in failed or has_report(text))]
     if not said and not failed:
         said = [part for part in parts[-1:] if part[1].strip()]
     return "\n".join(f"    output of {name or 'the program before its first case'}:\n{essence(text)}" for name, text in said)

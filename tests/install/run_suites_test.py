@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The test runner itself: a failure that it overlooked would hide all others. usage: run_suites_test.py RUN_SUITES"""
 import contextlib
+import glob
 import io
 import os
 import sys
@@ -11,8 +12,11 @@ import unittest
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(sys.argv.pop(1)))
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import cases
 import run_suites
 import test_report
+import touched
 
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n<Catch name="t">\n <Group name="t">\n'
 PASSED = '<TestCase name="good"><OverallResult success="true"/></TestCase>\n'
@@ -22,17 +26,21 @@ FAILED = ('<TestCase name="bad"><Expression success="false" type="CHECK" filenam
 TAIL = '</Group></Catch>\n'
 
 
-def build(*commands, timeout=10, suites=(), make=lambda: True):
+def build(*commands, timeout=10, suites=(), make=lambda: True, text=None):
     tests = [{"name": f"test{i}", "cmd": list(command), "timeout": timeout, "suite": list(suites), "env": {}}
              for i, command in enumerate(commands)]
-    return types.SimpleNamespace(label="fake", folder=".", tests=tests, factor=1, prefix=[], environment=lambda test: {}, make=make)
+    return types.SimpleNamespace(label="fake", folder=".", tests=tests, prefix=[], options=run_suites.Options(text=text), make=make,
+                                 environment=lambda test: {"PATH": os.environ["PATH"]}, timeout=lambda test: test["timeout"], cases=lambda test: "")
 
 
-def run_quietly(*builds, text=None):
+def run_quietly(*builds, text=None, busy=False, times=None, cores=2):
     """The run after its end, and what it printed."""
-    output, run = io.StringIO(), run_suites.Run(text)
+    output, run = io.StringIO(), run_suites.Run(run_suites.Options(text=text, busy=busy), cores, times or {})
+    for each in builds:
+        each.options.text = text
     with contextlib.redirect_stdout(output):
         run.everything(builds)
+        run.tell()
     return run, output.getvalue()
 
 
@@ -97,6 +105,68 @@ class Programs(unittest.TestCase):
         self.assertNotIn("warned", output)
 
 
+class Late(unittest.TestCase):
+    """A script that tells its failures as tests/support/cases.py does. The second time it is run, it passes."""
+    SCRIPT = ("if [ -e {0} ]; then exit 0; fi; touch {0}; echo '[[\"test_a\", \"{1}\"]]' >$KOLO_TEST_REPORT; echo {1}; exit 1")
+
+    def late(self, *texts):
+        with tempfile.TemporaryDirectory() as folder:
+            return run_quietly(build(*(shell(self.SCRIPT.format(f"{folder}/{i}", text)) for i, text in enumerate(texts))))
+
+    def test_what_ran_out_of_time_and_passes_alone_is_unsteady(self):
+        run, output = self.late("it ran out of time")
+        self.assertEqual((run.total.passed, run.total.failed), (1, 0), output)
+        self.assertRegex(output, r"(?s)unsteady: fake test0: test_a.*it ran out of time")
+
+    def test_a_wrong_value_fails_though_it_is_right_the_next_time(self):
+        run, output = self.late("3 instead of 4")
+        self.assertEqual((run.total.passed, run.total.failed), (0, 1), output)
+
+    def test_what_is_late_again_alone_has_failed(self):
+        run, output = run_quietly(build(shell("sleep 60"), timeout=0.3))
+        self.assertEqual((run.total.passed, run.total.failed), (0, 1), output)
+        self.assertIn("run again alone: failed", output)
+
+    def test_many_unsteady_ones_are_a_failure(self):
+        run, output = self.late(*["it timed out"] * (run_suites.MOST_UNSTEADY + 1))
+        self.assertEqual(run.total.failed, 1, output)
+        self.assertIn("cases were unsteady, which is more than", output)
+
+    def test_lateness_is_each_failure_s(self):
+        late = "    a.cc:3: ran out of time: 7 s"
+        self.assertTrue(test_report.is_late(late))
+        self.assertFalse(test_report.is_late(f"{late}\n    a.cc:4: 1 == x\n      was 1 == 2"))
+        self.assertFalse(test_report.is_late(""))
+        said = "    a.cc:5: Info: koloBarrier(): 7 (timed out)"
+        wrong = "    a.cc:5: koloGot == koloSuccess\n      was 7 == 0"
+        self.assertTrue(test_report.is_late(f"{said}\n{wrong}"))
+        self.assertFalse(test_report.is_late(f"{said}\n{wrong}\n{wrong}"))
+
+
+class Busy(unittest.TestCase):
+    def test_processes_of_tests_are_stopped_and_continued(self):
+        """Which the script sees by the time that goes by between two looks at the clock."""
+        look = "import time\nend=time.time()+6\nwhile time.time()<end:\n t=time.time(); time.sleep(.001)\n if time.time()-t>.05: raise SystemExit(0)\nraise SystemExit(1)"
+        run, output = run_quietly(build([sys.executable, "-c", look], timeout=30), busy=True)
+        self.assertEqual((run.total.passed, run.total.failed), (1, 0), output)
+
+
+class Touched(unittest.TestCase):
+    TABLE = {"edge-*": ["src/edge", "tools/edge"]}
+
+    def test_what_is_in_the_table_runs_whole_where_it_was_touched(self):
+        for changed, whole in (({"src/edge/a.cc"}, True), ({"tools/edge-maker"}, True), ({"src/other.cc"}, False), (set(), False), (None, True)):
+            self.assertEqual(touched.runs_whole("edge-one", changed, self.TABLE), whole, changed)
+
+    def test_other_tests_always_run_whole(self):
+        self.assertTrue(touched.runs_whole("unit", set(), self.TABLE))
+
+    def test_the_table_names_what_there_is(self):
+        for pattern, paths in touched.TABLE.items():
+            for path in paths:
+                self.assertTrue(glob.glob(os.path.join(run_suites.TOP, path) + "*"), f"{pattern}: {path}")
+
+
 class Output(unittest.TestCase):
     SAID = "begins\n\n== case good\nwarned\n\n== case bad\nfirst\nsecond\n\n== case last\nwarned too\n"
 
@@ -120,11 +190,29 @@ class Order(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             began = os.path.join(folder, "began")
             wait = f"i=0; while [ ! -e {began} ] && [ $i -lt 500 ]; do sleep 0.02; i=$((i + 1)); done; [ -e {began} ]"
-            waiting = build(shell(wait), suites=["kolo:waits"])
+            waiting = build(shell(wait), suites=["kolo:cores0"])
             # Had the builds waited for the tests of the first, or those for each other, nobody would make the file.
             later = build(shell(f"touch {began}"), make=lambda: True)
             run, output = run_quietly(waiting, later)
             self.assertEqual((run.total.passed, run.total.failed), (2, 0), output)
+
+    def test_tests_have_the_cores_that_they_need(self):
+        """Two that need one core run side by side, and one that needs both alone. Each writes when it begins and ends."""
+        with tempfile.TemporaryDirectory() as folder:
+            note = f"echo + >>{folder}/log; sleep 0.3; echo - >>{folder}/log"
+            for suite, expected in (("cores1", "++--"), ("cores2", "+-+-")):
+                run, output = run_quietly(build(shell(note), shell(note), suites=[suite]))
+                self.assertEqual(run.total.passed, 2, output)
+                with open(f"{folder}/log", encoding="ascii") as file:
+                    self.assertEqual(file.read().replace("\n", ""), expected)
+                os.unlink(f"{folder}/log")
+
+    def test_the_longest_of_an_earlier_run_begins_first(self):
+        with tempfile.TemporaryDirectory() as folder:
+            notes = [shell(f"echo {i} >>{folder}/log") for i in range(3)]
+            run_quietly(build(*notes), cores=1, times={"fake test0": 1, "fake test1": 30, "fake test2": 7})
+            with open(f"{folder}/log", encoding="ascii") as file:
+                self.assertEqual(file.read().split(), ["1", "2", "0"])
 
     def test_the_other_builds_are_tested_where_one_fails(self):
         run, output = run_quietly(build(shell("exit 0"), make=lambda: False), build(shell("exit 0")))
@@ -154,4 +242,4 @@ class Totals(unittest.TestCase):
         self.assertEqual(self.run_main("--broken", "2"), (1, "0 passed, 2 failed"))
 
 
-unittest.main()
+sys.exit(cases.run([sys.modules["__main__"]], sys.argv[1:]))

@@ -1,0 +1,52 @@
+"""Which tests run whole: those of parts that the last days' commits have touched.
+
+The tests of the table stand at the edge of the project: they wait for virtual machines, launchers and other people's programs, or try those.
+What they depend on changes seldom. Where no commit of the last days has touched it, tools/run-tests runs a smoke of them, a minute or less: their
+cases that are marked as such (tests/support/cases.py, the tag [smoke] of Catch2 programs). With --all they run whole. "The last days" end with
+the newest commit, not today: which tests a commit gets does not depend on when they are run.
+"""
+import datetime
+import fnmatch
+import subprocess
+
+DAYS = 1
+
+# Tests by their names in Meson: the folders and files that they depend on. What every test depends on, such as src/algorithms, is not named:
+# other tests find faults there sooner.
+TABLE = {
+    "rdma-*": ["transports/ib", "src/drivers/verbs", "tests/rdma", "tools/rdma-vm"],
+    "launch-*": ["src/bootstrap/launcher", "tests/launchers"],
+    "network-*": ["transports/connect", "transports/tcp", "src/bootstrap", "tests/network", "tools/namespaces"],
+    "mpi-openmpi": ["src/mpi", "tests/mpi"],
+    "mpi-mpich": ["src/mpi", "tests/mpi"],
+    "mpi-hosts-*": ["src/mpi", "tests/mpi"],
+    "mpi-wheels": ["src/mpi/loaded", "src/mpi/startup", "tools/kolo-mpirun", "tests/mpi/check_wheels.py"],
+    "tinygrad": ["src/algorithms/ring", "src/algorithms/one_shot", "tests/tinygrad"],
+    "torch": ["src/torch", "tests/torch", "tools/build-torch-wheel"],
+    "gpu": ["src/gpu", "src/executor/cuda", "src/drivers/cuda", "src/device", "src/algorithms", "tests/gpu", "tests/mock_cuda"],
+    "gpu-direct": ["src/gpu", "src/executor/cuda", "tests/gpu", "tests/mock_cuda", "tests/mock_verbs"],
+    "gpu-posted": ["src/gpu", "src/executor/cuda", "tests/gpu", "tests/mock_cuda"],
+    "gpu-measure": ["tests/gpu/measure", "tools/gpu_checks"],
+    "gpu-checks": ["tests/gpu/check_gpu_checks.py", "tools/run-gpu-checks", "tools/gpu_checks"],
+}
+
+
+def files(root, days=DAYS):
+    """The files that commits of the last days have changed, but for documents; None where git does not know: then all of them may be."""
+    def git(*words):
+        return subprocess.run(["git", "-C", root, *words], capture_output=True, text=True, check=True).stdout
+
+    try:
+        newest = datetime.datetime.fromtimestamp(int(git("log", "-1", "--format=%ct")), datetime.timezone.utc)
+        since = (newest - datetime.timedelta(days=days)).isoformat()
+        names = git("log", f"--since={since}", "--name-only", "--format=").splitlines()
+        names += git("diff", "--name-only", "HEAD").splitlines()
+    except (OSError, subprocess.CalledProcessError, ValueError):
+        return None
+    return {name for name in names if name and not name.endswith(".md")}
+
+
+def runs_whole(test, changed, table=None):
+    """Whether the test of this name runs whole: it is not in the table, or a file that it depends on is among `changed`."""
+    paths = [path for pattern, paths in (TABLE if table is None else table).items() if fnmatch.fnmatch(test, pattern) for path in paths]
+    return not paths or changed is None or any(name.startswith(path) for name in changed for path in paths)
