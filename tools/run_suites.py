@@ -200,9 +200,9 @@ def run_catch2(build, test, cases):
             how = f" (the program {test_report.ending(status, build.timeout(test))} in it)" if passed is None else ""
             failures.append(f"  FAILED {name}{how}\n{failure}".rstrip())
             said = dict(test_report.output_of_cases(output)).get(name, "")
-            if test_report.is_late(failure) or (passed is None and (status is None or test_report.is_late(said))):
-                if not test_report.has_report(output):
-                    outcome.late.append(name)
+            late = test_report.has_hung(status, said) if passed is None else test_report.is_late(failure)
+            if late and not test_report.has_report(output):
+                outcome.late.append(name)
         if status != 0 and not failed:
             outcome.tally.failed += 1  # a sanitizer's report at exit, or a death between two cases
             failures.append(f"  FAILED: no case failed, but the program {test_report.ending(status, build.timeout(test))}")
@@ -307,7 +307,8 @@ class Run:
         self.build_seconds = {}
         self.test_seconds = {}  # "label test": seconds
         self.late = []  # (build, test, outcome)
-        self.unsteady = []  # text
+        self.unsteady = []  # what is said of a test's unsteady cases
+        self.unsteady_cases = 0
         self.times = read_times() if times is None else times
         self.cores = self.free = cores or os.cpu_count() or 1
         self.free_places = WAITING_AT_ONCE
@@ -394,26 +395,25 @@ class Run:
 
     def run_late_ones_again(self):
         for build, test, outcome in self.late:
-            number = len(outcome.late)
-            passes = len(self.unsteady) <= MOST_UNSTEADY and runs_again(build, test, outcome)
+            passes = self.unsteady_cases <= MOST_UNSTEADY and runs_again(build, test, outcome)
             names = ", ".join(filter(None, outcome.late))
             self.say(f"{build.label:8} {test['name']:28} was late, run again alone: {'passed' if passes else 'failed'}" + (f": {names}" if names else ""))
             if passes:
-                self.unsteady += ["\n".join([f"{build.label} {test['name']}: {names}", *outcome.problems])]
-                self.unsteady += [""] * (number - 1)
-                moved = min(number, outcome.tally.failed)
+                self.unsteady.append("\n".join([f"{build.label} {test['name']}: {names}", *outcome.problems]))
+                moved = len(outcome.late) if is_catch2(test["cmd"][0]) else 1  # a script counts one
+                self.unsteady_cases += len(outcome.late)
                 self.total.failed -= moved
                 self.total.passed += moved
-        if len(self.unsteady) > MOST_UNSTEADY:
+        if self.unsteady_cases > MOST_UNSTEADY:
             self.total.failed += 1
-            self.say(f"{len(self.unsteady)} cases were unsteady, which is more than {MOST_UNSTEADY}")
+            self.say(f"{self.unsteady_cases} cases were unsteady, which is more than {MOST_UNSTEADY}")
 
     @staticmethod
     def say(text):
         print(text, flush=True)
 
     def tell(self):
-        for text in filter(None, self.unsteady):
+        for text in self.unsteady:
             self.say(f"unsteady: {text}")
         self.say(self.where_time_went())
 

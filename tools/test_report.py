@@ -8,7 +8,11 @@ REPORT_LINES = 40  # of each of a sanitizer's first reports, which come before t
 REPORTS = 3
 REPORT_BEGINS = ("WARNING: ThreadSanitizer", "ERROR: AddressSanitizer", "ERROR: LeakSanitizer", ": runtime error: ")
 CASE_MARK = "== case "  # tests/support/case_marks.cc writes it
-LATE = re.compile(r"ran out of time|did not end in time|timed out|TimeoutExpired|TimeoutError|did not answer within|\b7 \(timed out\)")
+# What a failure says that is one of time alone: CHECK_WITHIN, a call that should have succeeded (EXPECT_OK), Python's limits.
+LATE = re.compile(r"ran out of time|\b7 \(timed out\), expected 0 |^ *(subprocess\.)?Timeout(Expired|Error)\b", re.M)
+LATE_CALL = re.compile(r": Info: .*: 7 \(timed out\)")  # REQUIRE_OK, CHECK_CODE say so before their assertion,
+OF_SUCCESS = "koloGot == koloSuccess"  # which is this one where the call should have succeeded
+HUNG = re.compile(r"watchdog: .* did not end in time")
 UNITTEST_RULE = "=" * 70  # Python's unittest writes it before each failure, after the output of all cases
 
 
@@ -37,15 +41,21 @@ def parse_cases(report):
 
 
 def is_late(text):
-    """Whether each failure of a failure_text(), or what a script or a program says at its end, tells that a deadline has passed. What a test says
-    of a failure (Info, Warning) stands before it."""
-    failures, said = [], ""
+    """Whether each failure of a failure_text(), or what a script says of one, tells that a deadline has passed, and nothing else. What a test says of a
+    failure (Info, Warning) stands before it, and may quote anything."""
+    late, said = [], ""
     for part in filter(str.strip, re.split(r"(?m)^(?=    \S+:\d+: )", text)):
-        said += part
-        if not re.match(r"    \S+:\d+: (Info|Warning): ", part):
-            failures.append(said)
-            said = ""
-    return bool(failures) and all(LATE.search(failure) for failure in failures)
+        if re.match(r"    \S+:\d+: (Info|Warning): ", part):
+            said += part
+            continue
+        late.append(bool(LATE.search(part)) or (OF_SUCCESS in part and bool(LATE_CALL.search(said))))
+        said = ""
+    return bool(late) and all(late)
+
+
+def has_hung(status, output):
+    """Whether a program that died in a case was ended because of the time: by its watchdog, which aborts it, or by whoever has run it."""
+    return status is None or (status == -signal.SIGABRT and HUNG.search(output) is not None)
 
 
 def has_report(output):

@@ -1,8 +1,8 @@
-"""Which tests run whole: those of parts that the last days' commits have touched.
+"""Which tests run whole: those of parts that the last day's commits have touched.
 
 The tests of the table stand at the edge of the project: they wait for virtual machines, launchers and other people's programs, or try those.
-What they depend on changes seldom. Where no commit of the last days has touched it, tools/run-tests runs a smoke of them, a minute or less: their
-cases that are marked as such (tests/support/cases.py, the tag [smoke] of Catch2 programs). With --all they run whole. "The last days" end with
+What they depend on changes seldom. Where no commit of the last day has touched it, tools/run-tests runs a smoke of them, a minute or less: their
+cases that are marked as such (tests/support/cases.py, the tag [smoke] of Catch2 programs). With --all they run whole. The last day ends with
 the newest commit, not today: which tests a commit gets does not depend on when they are run.
 """
 import datetime
@@ -32,7 +32,7 @@ TABLE = {
 
 
 def files(root, days=DAYS):
-    """The files that commits of the last days have changed, but for documents; None where git does not know: then all of them may be."""
+    """The files that commits of the last day have changed, but for documents; None where git does not know: then all of them may be."""
     def git(*words):
         return subprocess.run(["git", "-C", root, *words], capture_output=True, text=True, check=True).stdout
 

@@ -4,6 +4,7 @@ import contextlib
 import glob
 import io
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -128,7 +129,7 @@ class Late(unittest.TestCase):
         self.assertIn("run again alone: failed", output)
 
     def test_many_unsteady_ones_are_a_failure(self):
-        run, output = self.late(*["it timed out"] * (run_suites.MOST_UNSTEADY + 1))
+        run, output = self.late(*["it ran out of time"] * (run_suites.MOST_UNSTEADY + 1))
         self.assertEqual(run.total.failed, 1, output)
         self.assertIn("cases were unsteady, which is more than", output)
 
@@ -137,10 +138,23 @@ class Late(unittest.TestCase):
         self.assertTrue(test_report.is_late(late))
         self.assertFalse(test_report.is_late(f"{late}\n    a.cc:4: 1 == x\n      was 1 == 2"))
         self.assertFalse(test_report.is_late(""))
+        self.assertTrue(test_report.is_late("    a.cc:3: Failure: koloBarrier() gave 7 (timed out), expected 0 (success)"))
+        self.assertFalse(test_report.is_late("    a.cc:3: Failure: koloBarrier() gave 7 (timed out), expected 5 (remote error)"))
+        self.assertTrue(test_report.is_late("Traceback\n  File a.py\nsubprocess.TimeoutExpired: Command 'x' timed out"))
+        self.assertFalse(test_report.is_late("Traceback\n  File a.py\nAssertionError: 5 != 0 : rank 1 timed out"))
         said = "    a.cc:5: Info: koloBarrier(): 7 (timed out)"
         wrong = "    a.cc:5: koloGot == koloSuccess\n      was 7 == 0"
         self.assertTrue(test_report.is_late(f"{said}\n{wrong}"))
         self.assertFalse(test_report.is_late(f"{said}\n{wrong}\n{wrong}"))
+        self.assertFalse(test_report.is_late(f"{said}\n    a.cc:6: 1 == x\n      was 1 == 2"))
+        self.assertFalse(test_report.is_late(f"{said}\n    a.cc:6: FatalErrorCondition: SIGSEGV"))
+
+    def test_a_crash_is_no_lateness_whatever_was_said_before(self):
+        hung = 'watchdog: "a case" did not end in time; its threads'
+        self.assertTrue(test_report.has_hung(None, ""))
+        self.assertTrue(test_report.has_hung(-signal.SIGABRT, hung))
+        self.assertFalse(test_report.has_hung(-signal.SIGABRT, "the call timed out"))
+        self.assertFalse(test_report.has_hung(-signal.SIGSEGV, hung))
 
 
 class Busy(unittest.TestCase):
