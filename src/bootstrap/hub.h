@@ -41,6 +41,8 @@ class Hub : public std::enable_shared_from_this<Hub> {
   const Secret& secret() const { return secret_; }
   // The job failed to form; it will not any more.
   bool failed() const { return !failed_.ok(); }
+  // The job has formed, and ranks of it have left or died. Who comes now is of the job's next run.
+  bool isEnding() const { return gone_ > 0; }
   // The job, of so many ranks, will not form, and why, which this rank knows; of one that has formed nothing comes of
   // this.
   void fail(int rank, int ranks, const Status& why);

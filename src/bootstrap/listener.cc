@@ -245,7 +245,7 @@ void Listener::forget(const Stranger* stranger) {
 Stranger::Stranger(Listener& listener, Socket socket)
     : listener_(&listener), socket_(std::move(socket)), greeting_([&listener](const Tag& tag) {
         const std::shared_ptr<Hub> hub = listener.hubOf(tag);
-        return hub != nullptr ? &hub->secret() : nullptr;
+        return hub != nullptr && !hub->isEnding() ? &hub->secret() : nullptr;
       }) {}
 
 Status Stranger::start() {

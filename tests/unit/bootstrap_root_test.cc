@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "bootstrap/listener.h"
 #include "bootstrap_fixture.h"
 #include "support/deadline.h"
 
@@ -187,4 +188,28 @@ TEST_CASE("of several addresses that say nothing none is waited for longer than 
   const Status status = dialling.get();
   CHECK(status.code() == koloUnreachable);
   CHECK(contains(status.message(), "127.0.0.3"));
+}
+
+TEST_CASE("a rank that comes to the root while the job's former run is ending waits for the next run", "[bootstrap]") {
+  IdContents contents;
+  contents.explicitRoot = true;
+  contents.addresses.push_back({.v6 = false, .bytes = {127, 0, 0, 1}});
+  { Result<Socket> probe = listenOn({}, 0, contents.port); }
+  const koloUniqueId id = encodeId(contents);
+  REQUIRE(startHub(contents.secret, contents.port).ok());
+  const std::vector<ControlPtr> former = joinAll(id, 2);
+  former[1]->leave();
+  // Rank 0 of the former run is there, and may be for long.
+  const Status tooEarly = join(id, 1, 2, 300).status();
+  CHECK(tooEarly.code() == koloUnreachable);
+  CHECK(contains(tooEarly.message(), "it is ending"));
+  std::future<Result<ControlPtr>> one = std::async(std::launch::async, [&] { return join(id, 1, 2, kPatienceMs); });
+  former[0]->leave();
+  REQUIRE(startHub(contents.secret, contents.port).ok());
+  const Result<ControlPtr> zero = join(id, 0, 2, kPatienceMs);
+  const Result<ControlPtr> next = one.get();
+  INFO(zero.status().message() << " " << next.status().message());
+  REQUIRE(zero.ok());
+  REQUIRE(next.ok());
+  leaveAll({zero.value(), next.value()});
 }
