@@ -12,9 +12,9 @@ first by the times of an earlier run (tests/times.txt, which --save-times writes
 A case that fails because a deadline has passed is run again at the end, alone. If it passes then, it is named as unsteady and does not fail the
 run, unless there are more than three such cases. A wrong value, a crash or a sanitizer's report always fails the run.
 
-A Catch2 program counts one for each of its test cases, any other program counts one; exit status 77 means skipped. The last lines say
-where the time went; the very last one is "N passed, N failed", with ", N skipped" where some were. The exit status is 0 only if something
-ran and nothing failed.
+A Catch2 program counts one for each of its test cases, any other program counts one; exit status 77 means skipped. The last lines
+repeat the end of each failure and say where the time went; the very last one is "N passed, N failed", with ", N skipped" where some were. The
+exit status is 0 only if something ran and nothing failed.
 """
 import argparse
 import contextlib
@@ -42,6 +42,7 @@ BUSY_TIMEOUT_FACTOR = 4  # so do three processes on each core, and stops
 WAITING_AT_ONCE = 4  # tests that need no core
 MOST_UNSTEADY = 3
 SLOWEST = 15  # named at the end
+LINES_AGAIN = 30  # of each failure, the last ones, at the end
 
 SANITIZER_ENVIRONMENT = {
     "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
@@ -306,7 +307,7 @@ class Run:
         self.total = Tally()
         self.build_seconds = {}
         self.test_seconds = {}  # "label test": seconds
-        self.late = []  # (build, test, outcome)
+        self.failures = []  # (build, test, outcome)
         self.unsteady = []  # what is said of a test's unsteady cases
         self.unsteady_cases = 0
         self.times = read_times() if times is None else times
@@ -387,14 +388,16 @@ class Run:
         with self.changed:
             self.total.add(outcome.tally)
             self.test_seconds[f"{build.label} {test['name']}"] = seconds
-            if outcome.late:
-                self.late.append((build, test, outcome))
+            if outcome.tally.failed > 0:
+                self.failures.append((build, test, outcome))
             if self.options.text is None or outcome.tally.passed + outcome.tally.failed + outcome.tally.skipped > 0:
                 head = f"{build.label:8} {test['name']:28} {outcome.tally.line()}  ({seconds:.1f} s, processors {outcome.processor:.1f} s)"
                 self.say("\n".join([head, *outcome.problems]))
 
     def run_late_ones_again(self):
-        for build, test, outcome in self.late:
+        for build, test, outcome in self.failures:
+            if not outcome.late:
+                continue
             passes = self.unsteady_cases <= MOST_UNSTEADY and runs_again(build, test, outcome)
             names = ", ".join(filter(None, outcome.late))
             self.say(f"{build.label:8} {test['name']:28} was late, run again alone: {'passed' if passes else 'failed'}" + (f": {names}" if names else ""))
@@ -404,6 +407,7 @@ class Run:
                 self.unsteady_cases += len(outcome.late)
                 self.total.failed -= moved
                 self.total.passed += moved
+                outcome.tally.failed -= moved
         if self.unsteady_cases > MOST_UNSTEADY:
             self.total.failed += 1
             self.say(f"{self.unsteady_cases} cases were unsteady, which is more than {MOST_UNSTEADY}")
@@ -415,6 +419,9 @@ class Run:
     def tell(self):
         for text in self.unsteady:
             self.say(f"unsteady: {text}")
+        for build, test, outcome in filter(lambda failure: failure[2].tally.failed > 0, self.failures):
+            lines = "\n".join(outcome.problems).splitlines()[-LINES_AGAIN:]
+            self.say("\n".join([f"failed: {build.label} {test['name']}", *lines]))
         self.say(self.where_time_went())
 
     def where_time_went(self):

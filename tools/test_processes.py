@@ -12,6 +12,7 @@ import time
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "tests", "support"))
 
 import guard
+import stops
 
 
 def run(command, environment, workdir, timeout):
@@ -53,7 +54,7 @@ def end_session(process):
 
 class Disturbance:
     """Makes the machine busy while it lasts: a process for each core that calculates, and one thread that stops a process of the tests at
-    random, and continues it up to 300 ms later. Processes in `spared` are not stopped."""
+    random, and continues it up to 300 ms later, unless its test has stopped it meanwhile (tests/support/stops.h)."""
 
     LONGEST_STOP = 0.3  # seconds
     LONGEST_PAUSE = 0.1  # between two stops
@@ -63,9 +64,11 @@ class Disturbance:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._stop_and_continue, daemon=True)
         self._burners = []
+        self._held = tempfile.TemporaryDirectory()  # the processes that tests have stopped
         self.stops = 0
 
     def __enter__(self):
+        os.environ[stops.FOLDER] = self._held.name
         burn = [sys.executable, "-c", "while True: pass"]
         self._burners = [subprocess.Popen(burn, stdin=subprocess.DEVNULL) for _ in range(os.cpu_count() or 1)]
         self._thread.start()
@@ -77,18 +80,26 @@ class Disturbance:
         for burner in self._burners:
             burner.kill()
             burner.wait()
+        del os.environ[stops.FOLDER]
+        self._held.cleanup()
 
     def _stop_and_continue(self):
         spared = {burner.pid for burner in self._burners}
         while not self._over.wait(self._random.uniform(0, self.LONGEST_PAUSE)):
-            tests = sorted(guard.descendants(os.getpid()) - spared)
+            tests = sorted(pid for pid in guard.descendants(os.getpid()) - spared if not self._is_held(pid))
             if not tests:
                 continue
             chosen = self._random.choice(tests)
             if send(chosen, signal.SIGSTOP):
                 self.stops += 1
                 time.sleep(self._random.uniform(0, self.LONGEST_STOP))
-                send(chosen, signal.SIGCONT)
+                if not self._is_held(chosen):
+                    send(chosen, signal.SIGCONT)
+                if self._is_held(chosen):  # since that look, too: its test has stopped it once, and does not do it again
+                    send(chosen, signal.SIGSTOP)
+
+    def _is_held(self, pid):
+        return os.path.exists(os.path.join(self._held.name, str(pid)))
 
 
 def send(pid, number):

@@ -17,6 +17,7 @@
 #include <type_traits>
 
 #include "bench.h"
+#include "support/stops.h"
 
 namespace kolo::contract {
 namespace {
@@ -201,12 +202,12 @@ int Peer::exitStatus() {
 // kill() would take -1 for all processes there are.
 void Peer::pause() {
   if (pid_ <= 0) return;
-  ::kill(pid_, SIGSTOP);
+  test::stopProcess(pid_);
   waitpid(pid_, nullptr, WUNTRACED);
 }
 
 void Peer::resume() {
-  if (pid_ > 0) ::kill(pid_, SIGCONT);
+  if (pid_ > 0) test::continueProcess(pid_);
 }
 
 void Peer::send(const Request& request) {

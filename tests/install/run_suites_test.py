@@ -13,7 +13,8 @@ import unittest
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(sys.argv.pop(1)))
-sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+SUPPORT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support")
+sys.path.append(SUPPORT)
 import cases
 import run_suites
 import test_report
@@ -31,7 +32,7 @@ def build(*commands, timeout=10, suites=(), make=lambda: True, text=None):
     tests = [{"name": f"test{i}", "cmd": list(command), "timeout": timeout, "suite": list(suites), "env": {}}
              for i, command in enumerate(commands)]
     return types.SimpleNamespace(label="fake", folder=".", tests=tests, prefix=[], options=run_suites.Options(text=text), make=make,
-                                 environment=lambda test: {"PATH": os.environ["PATH"]}, timeout=lambda test: test["timeout"], cases=lambda test: "")
+                                 environment=lambda test: dict(os.environ), timeout=lambda test: test["timeout"], cases=lambda test: "")
 
 
 def run_quietly(*builds, text=None, busy=False, times=None, cores=2):
@@ -164,6 +165,27 @@ class Busy(unittest.TestCase):
         run, output = run_quietly(build([sys.executable, "-c", look], timeout=30), busy=True)
         self.assertEqual((run.total.passed, run.total.failed), (1, 0), output)
 
+    def test_what_a_test_has_stopped_stays_so(self):
+        """However often it would be continued: of twelve processes, each is stopped and continued within a second or two."""
+        script = """
+import os, subprocess, sys, time
+sys.path.append(sys.argv[1])
+import stops
+state = lambda pid: open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0]
+sleepers = [subprocess.Popen(["sleep", "100"]) for _ in range(12)]
+time.sleep(1)
+for each in sleepers:
+    stops.stop(each.pid)
+time.sleep(4)
+states = [state(each.pid) for each in sleepers]
+for each in sleepers:
+    each.kill()
+print(states)
+raise SystemExit(states != ["T"] * 12)
+"""
+        run, output = run_quietly(build([sys.executable, "-c", script, SUPPORT], timeout=30), busy=True)
+        self.assertEqual((run.total.passed, run.total.failed), (1, 0), output)
+
 
 class Touched(unittest.TestCase):
     TABLE = {"edge-*": ["src/edge", "tools/edge"]}
@@ -236,6 +258,11 @@ class Order(unittest.TestCase):
     def test_the_slowest_tests_and_the_builds_are_named(self):
         run, _ = run_quietly(build(shell("sleep 0.3"), shell("exit 0")))
         self.assertRegex(run.where_time_went(), r"building: fake 0 s\nslowest: fake test0 \d+ s, fake test1 0 s")
+
+
+    def test_failures_are_told_once_more_at_the_end(self):
+        _, output = run_quietly(build(shell("echo it is wrong; exit 1"), shell("exit 0")))
+        self.assertRegex(output, r"(?s)fake +test1.*failed: fake test0\n.*it is wrong\nbuilding")
 
 
 class Totals(unittest.TestCase):

@@ -8,6 +8,7 @@ import time
 import unittest
 
 import namespaces
+import stops
 
 PATIENCE = 90.0  # seconds; on a busy machine with two cores ranks take a while
 PORT = 17171
@@ -158,4 +159,4 @@ class Case(unittest.TestCase):
             self.assertTrue(rank.has_said(text), self.story(ranks))
 
     def stop(self, rank):
-        os.kill(rank.process.pid, signal.SIGSTOP)
+        stops.stop(rank.process.pid)

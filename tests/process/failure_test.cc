@@ -10,6 +10,7 @@
 #include "process/job.h"
 #include "process/roles.h"
 #include "support/deadline.h"
+#include "support/stops.h"
 
 using namespace kolo::test;
 using Clock = std::chrono::steady_clock;
@@ -201,12 +202,12 @@ TEST_CASE("a rank that stops is named when the time is over") {
   Job job(3, "loopUntilFailure", {"2000"});  // longer than a busy machine holds a rank up that has not stopped
   job.waitForLine("ready");
   const std::int64_t since = nowMs();
-  job[1].signal(SIGSTOP);
+  stopProcess(job[1].pid());
   for (const int rank : {0, 2}) {
     expectFailure(job, rank, koloTimeout, 1, since, 10000 * kSlowness);
     CHECK(job.wait(rank).output.find("the limit is 2000 ms (KOLO_TIMEOUT_MS)") != std::string::npos);
   }
-  job[1].signal(SIGCONT);
+  continueProcess(job[1].pid());
   const Ended woken = job.wait(1);
   INFO(woken.output);
   CHECK(woken.exitedWith(0));

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 import ranks
+import stops
 from group import kolo_group
 from training_cases import BATCH, WIDTH, data_of, model_of, sharded
 
@@ -72,7 +73,7 @@ def fail(fault, way):
     if fault == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     elif fault == "stopped":
-        os.kill(os.getpid(), signal.SIGSTOP)
+        stops.stop(os.getpid())
     elif fault == "aborted":
         dist.distributed_c10d._abort_process_group()  # pylint: disable=protected-access
     elif way == "pipeline":  # a message of another size than the one that is expected

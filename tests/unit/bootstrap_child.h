@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bootstrap_fixture.h"
+#include "support/stops.h"
 
 namespace kolo::bootstrap {
 
@@ -67,7 +68,7 @@ class Child {
   // Returns when it has stopped: a signal that is sent is not yet obeyed.
   void stop() {
     if (pid_ <= 0) return;
-    ::kill(pid_, SIGSTOP);
+    test::stopProcess(pid_);
     ::waitpid(pid_, nullptr, WUNTRACED);
   }
   void kill() {
