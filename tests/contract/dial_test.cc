@@ -60,7 +60,7 @@ Socket connectTo(std::uint16_t port, const char* address = "127.0.0.1") {
 
 template <class Message>
 bool receive(const Socket& socket, Message* message) {
-  return recv(socket.fd, message, sizeof *message, MSG_WAITALL) == sizeof *message;
+  return TEMP_FAILURE_RETRY(recv(socket.fd, message, sizeof *message, MSG_WAITALL)) == sizeof *message;
 }
 template <class Message>
 void say(const Socket& socket, const Message& message) {
@@ -218,7 +218,7 @@ TEST_CASE("whatever listens in the peer's place is not taken for the peer", "[co
          challenge.version = 77;
          if (receive(client, &hello)) say(client, challenge);
          char rest;
-         (void)!recv(client.fd, &rest, 1, 0);
+         (void)!TEMP_FAILURE_RETRY(recv(client.fd, &rest, 1, 0));
        }},
       {"another process of Kolo",
        [](Socket client, const Over&) {
@@ -229,7 +229,7 @@ TEST_CASE("whatever listens in the peer's place is not taken for the peer", "[co
          challenge.status = connect::Status::kUnknown;
          if (receive(client, &hello)) say(client, challenge);
          char rest;
-         (void)!recv(client.fd, &rest, 1, 0);
+         (void)!TEMP_FAILURE_RETRY(recv(client.fd, &rest, 1, 0));
        }},
       {"not of this communicator",
        [](Socket client, const Over&) {
@@ -242,9 +242,9 @@ TEST_CASE("whatever listens in the peer's place is not taken for the peer", "[co
          connect::Reply reply{};
          connect::setMagic(reply);
          std::vector<unsigned char> bytes(1 << 16);
-         (void)!recv(client.fd, bytes.data(), bytes.size(), 0);
+         (void)!TEMP_FAILURE_RETRY(recv(client.fd, bytes.data(), bytes.size(), 0));
          say(client, reply);
-         (void)!recv(client.fd, bytes.data(), bytes.size(), MSG_WAITALL);
+         (void)!TEMP_FAILURE_RETRY(recv(client.fd, bytes.data(), bytes.size(), MSG_WAITALL));
        }},
   };
   for (const auto& [expected, serve] : cases) {
@@ -359,7 +359,7 @@ TEST_CASE("a listener tells its version, and whom it does not know", "[connect]"
   REQUIRE(receive(other, &challenge));
   CHECK(challenge.status == connect::Status::kUnknown);
   char rest;
-  CHECK(recv(other.fd, &rest, 1, 0) == 0);
+  CHECK(TEMP_FAILURE_RETRY(recv(other.fd, &rest, 1, 0)) == 0);
 }
 
 TEST_CASE("silent, babbling and numerous clients do not keep a rank from being dialled", "[connect]") {

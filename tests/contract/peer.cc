@@ -216,9 +216,10 @@ void Peer::send(const Request& request) {
 
 Reply Peer::receive() {
   Reply reply;
-  if (recv(socket_, &reply, sizeof reply, 0) != sizeof reply) {
-    fillIn(reply, error(koloTimeout, "the other process did not reply"));
-  }
+  // Where there is a limit, it ends when this process is stopped and continued, too.
+  const ssize_t got = TEMP_FAILURE_RETRY(recv(socket_, &reply, sizeof reply, 0));
+  if (got < 0) fillIn(reply, error(koloTimeout, "ran out of time: the other process did not reply"));
+  else if (got != sizeof reply) fillIn(reply, error(koloRemoteError, "the other process has ended without a reply"));
   return reply;
 }
 

@@ -53,7 +53,7 @@ Socket connectTo(const char* name) {
 
 handover::Hello hello(const Socket& socket) {
   handover::Hello received;
-  REQUIRE(recv(socket.fd, &received, sizeof received, 0) == sizeof received);
+  REQUIRE(TEMP_FAILURE_RETRY(recv(socket.fd, &received, sizeof received, 0)) == sizeof received);
   return received;
 }
 
@@ -180,9 +180,9 @@ TEST_CASE("files that a stranger sends are not kept", "[shm]") {
   std::memcpy(CMSG_DATA(header), &socket.fd, sizeof(int));
   REQUIRE(sendmsg(socket.fd, &message, MSG_NOSIGNAL) == sizeof text);
   handover::Hello first;
-  REQUIRE(recv(socket.fd, &first, sizeof first, 0) == sizeof first);
+  REQUIRE(TEMP_FAILURE_RETRY(recv(socket.fd, &first, sizeof first, 0)) == sizeof first);
   char rest;
-  CHECK(recv(socket.fd, &rest, 1, 0) <= 0);  // closed without an answer
+  CHECK(TEMP_FAILURE_RETRY(recv(socket.fd, &rest, 1, 0)) <= 0);  // closed without an answer
   // The file may be closed just after the socket.
   const auto before = Clock::now();
   while (scene.peer.value(Op::kOpenFiles) > files && Clock::now() - before < 10s) std::this_thread::sleep_for(1ms);

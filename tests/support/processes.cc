@@ -54,7 +54,8 @@ Process::Process(const std::string& role, const std::vector<std::string>& argume
   file_ = memfd_create("output", MFD_CLOEXEC);
   if (file_ < 0) std::abort();
   const pid_t parent = getpid();
-  pid_ = fork();
+  // Returns when the copy runs: a signal for it, between its start and that, would be taken by Catch2's handler in it.
+  pid_ = vfork();
   if (pid_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);     // nothing outlives a test run that is killed
     if (getppid() != parent) _exit(127);  // before that
