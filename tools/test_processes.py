@@ -64,11 +64,12 @@ class Disturbance:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._stop_and_continue, daemon=True)
         self._burners = []
-        self._held = tempfile.TemporaryDirectory()  # the processes that tests have stopped
+        self._own = tempfile.TemporaryDirectory()
+        self._held = ""  # the folder that names the processes that tests have stopped, one for runs within runs
         self.stops = 0
 
     def __enter__(self):
-        os.environ[stops.FOLDER] = self._held.name
+        self._held = os.environ.setdefault(stops.FOLDER, self._own.name)
         burn = [sys.executable, "-c", "while True: pass"]
         self._burners = [subprocess.Popen(burn, stdin=subprocess.DEVNULL) for _ in range(os.cpu_count() or 1)]
         self._thread.start()
@@ -80,8 +81,9 @@ class Disturbance:
         for burner in self._burners:
             burner.kill()
             burner.wait()
-        del os.environ[stops.FOLDER]
-        self._held.cleanup()
+        if self._held == self._own.name:
+            del os.environ[stops.FOLDER]
+        self._own.cleanup()
 
     def _stop_and_continue(self):
         spared = {burner.pid for burner in self._burners}
@@ -105,7 +107,7 @@ class Disturbance:
                 number = next(line.split()[-1] for line in file if line.startswith("NSpid:"))
         except (OSError, StopIteration):
             return False
-        return os.path.exists(os.path.join(self._held.name, number))
+        return os.path.exists(os.path.join(self._held, number))
 
 
 def send(pid, number):

@@ -174,7 +174,7 @@ Attempt greet(int fd, const IdContents& id, const std::string& where, Clock::tim
   }
   if (theirs.reply != Reply::kOk) {
     return answered(error(koloUnreachable, "{} does not know this job: {}", where,
-                          id.explicitRoot ? "it is ending, over or has not begun, or KOLO_SECRET or the job's name differ"
+                          id.explicitRoot ? "it ends, is over or has not begun, or KOLO_SECRET or the job's name differ"
                                           : "its ranks leave or have left, or its time to join is over"),
                     id.explicitRoot ? Hope::kLater : Hope::kNone);
   }

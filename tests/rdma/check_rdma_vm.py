@@ -110,8 +110,8 @@ class RdmaVm(unittest.TestCase):
         with tempfile.TemporaryDirectory(dir="/tmp") as folder:
             precious = Path(folder, "precious")
             precious.write_text("kept\n", encoding="ascii")
-            # KOLO_TEST_REPORT names a folder that the machine would show, too.
-            environment = {**os.environ, "KOLO_TEST_REPORT": "", "KOLO_CHECK": "a 'quoted' value", "UNRELATED": "x"}
+            # Some variables of test runs name folders that the machine would show, too.
+            environment = {**os.environ, "KOLO_TEST_REPORT": "", "KOLO_TEST_STOPS": "", "KOLO_CHECK": "a 'quoted' value", "UNRELATED": "x"}
             done = tool("--out", f"{folder}/out", "--timeout", str(SECONDS), "--env", "WORDS=two words", "--env", f"PRECIOUS={precious}",
                         "--", "sh", "-c", ONE_MACHINE, env=environment, cwd="/usr/lib")
             self.expect(done, 3, "in /usr/lib as 0, machine 0 of 10.77.0.1, peer <>, 2 interfaces",

@@ -1,6 +1,6 @@
 // Stopping a process for as long as a test wants it stopped, also where tools/run-tests --busy stops and continues the
-// processes of tests at random: what lies in the folder KOLO_TEST_STOPS under a process's number is not continued there.
-// stops.py does the same.
+// processes of tests at random: there a process is not continued whose number names a file in the folder
+// KOLO_TEST_STOPS. stops.py does the same.
 //
 // Thread safety: all functions, from any thread.
 #pragma once
@@ -18,7 +18,7 @@ namespace kolo::test {
 // "": nobody else stops processes.
 inline std::string markOfStopped(pid_t process) {
   const char* const folder = std::getenv("KOLO_TEST_STOPS");
-  return folder == nullptr ? std::string() : std::string(folder) + "/" + std::to_string(process);
+  return folder == nullptr || *folder == 0 ? std::string() : std::string(folder) + "/" + std::to_string(process);
 }
 
 inline void stopProcess(pid_t process) {

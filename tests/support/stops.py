@@ -1,5 +1,5 @@
 """Stopping a process for as long as a test wants it stopped, also where tools/run-tests --busy stops and continues the processes of tests at
-random: what lies in the folder KOLO_TEST_STOPS under a process's number is not continued there. stops.h does the same."""
+random: there a process is not continued whose number names a file in the folder KOLO_TEST_STOPS. stops.h does the same."""
 import os
 import pathlib
 import signal
@@ -8,6 +8,6 @@ FOLDER = "KOLO_TEST_STOPS"
 
 
 def stop(pid):
-    if FOLDER in os.environ:
+    if os.environ.get(FOLDER):
         pathlib.Path(os.environ[FOLDER], str(pid)).touch()
     os.kill(pid, signal.SIGSTOP)

@@ -202,7 +202,7 @@ TEST_CASE("a rank that comes to the root while the job's former run is ending wa
   // Rank 0 of the former run is there, and may be for long.
   const Status tooEarly = join(id, 1, 2, 300).status();
   CHECK(tooEarly.code() == koloUnreachable);
-  CHECK(contains(tooEarly.message(), "it is ending"));
+  CHECK(contains(tooEarly.message(), "it ends, is over"));
   std::future<Result<ControlPtr>> one = std::async(std::launch::async, [&] { return join(id, 1, 2, kPatienceMs); });
   former[0]->leave();
   REQUIRE(startHub(contents.secret, contents.port).ok());
