@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -7,6 +8,7 @@
 #include <ctime>
 #include <string>
 
+#include "base/descriptor.h"
 #include "base/settings.h"
 
 namespace kolo::log {
@@ -31,7 +33,8 @@ struct File {
   File() {
     const std::string path = settings::text("KOLO_DEBUG_FILE");
     if (path.empty()) return;
-    std::FILE* const opened = std::fopen(path.c_str(), "ae");
+    const int fd = clearOfStandard(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
+    std::FILE* const opened = fd >= 0 ? ::fdopen(fd, "a") : nullptr;
     if (opened != nullptr) {
       file = opened;
     } else {

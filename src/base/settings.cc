@@ -297,7 +297,7 @@ void load(Store& to) {
   to.malformed = Status();
   for (const Setting& setting : kTable) {
     Value value{setting, setting.fallback, "default"};
-    if (const char* given = std::getenv(setting.name); given != nullptr) {
+    if (const char* given = std::getenv(setting.name); given != nullptr && *given != 0) {
       if (isLegal(setting, given)) {
         value.text = given;
         value.source = "environment";

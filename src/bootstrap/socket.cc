@@ -20,7 +20,9 @@
 #include <thread>
 #include <unordered_set>
 
+#include "base/descriptor.h"
 #include "base/log.h"
+#include "base/quiet_thread.h"
 #include "base/settings.h"
 
 namespace kolo::bootstrap {
@@ -199,11 +201,11 @@ struct Lookup {
 
 }  // namespace
 
-Socket::Socket(int fd) : fd_(fd) {
-  if (fd < 0) return;
+Socket::Socket(int fd) : fd_(clearOfStandard(fd)) {
+  if (fd_ < 0) return;
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  all.open.insert(fd);
+  all.open.insert(fd_);
 }
 
 void Socket::close() {
@@ -295,7 +297,7 @@ Result<std::vector<Address>> lookUp(const std::string& host, std::size_t most, C
   if (Address literal; parseAddress(host, literal)) return std::vector<Address>{literal};
   const auto lookup = std::make_shared<Lookup>();
   try {
-    std::thread([lookup, host] { lookup->run(host); }).detach();
+    startQuietly([lookup, host] { lookup->run(host); }).detach();
   } catch (const std::system_error&) {
     lookup->run(host);  // no threads for this process: the resolver takes as long as it takes
   }

@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "memory/device_memory.h"
 
 namespace kolo::memory {
@@ -113,7 +114,7 @@ Result<SharedMemory> SharedMemory::reserve(std::size_t bytes, const char* name) 
 Result<SharedMemory> SharedMemory::map(std::size_t bytes, const char* name) {
   SharedMemory memory;
   const std::size_t rounded = wholePages(bytes);
-  memory.fd_ = memfd_create(std::string(name).substr(0, kMostNameBytes).c_str(), MFD_CLOEXEC);
+  memory.fd_ = clearOfStandard(memfd_create(std::string(name).substr(0, kMostNameBytes).c_str(), MFD_CLOEXEC));
   if (memory.fd_ < 0) return outOfMemory(errno, rounded, "memfd_create");
   if (ftruncate(memory.fd_, static_cast<off_t>(rounded)) != 0) return outOfMemory(errno, rounded, "ftruncate");
   void* const mapped = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd_, 0);

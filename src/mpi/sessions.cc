@@ -19,7 +19,7 @@ constexpr std::uint64_t kUsualPrice = 256;
 
 std::uint64_t readPrice() {
   const char* const given = std::getenv("KOLO_MPI_COMM_AFTER");
-  if (given == nullptr) return kUsualPrice;
+  if (given == nullptr || *given == 0) return kUsualPrice;
   const char* const end = given + std::strlen(given);
   int price = 0;
   const auto [stop, error] = std::from_chars(given, end, price);

@@ -15,6 +15,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "base/log.h"
 #include "base/status.h"
 
@@ -133,6 +134,7 @@ Result<Topology> loadTopology(bool withDevices, const std::string* xml) {
   if (xml != nullptr && hwloc_topology_set_xmlbuffer(raw, xml->c_str(), static_cast<int>(xml->size() + 1)) != 0) {
     return error(koloInvalidArgument, "{} bytes that are not hwloc's XML", xml->size());
   }
+  const StandardStreamsHeld held;
   if (hwloc_topology_load(raw) != 0) return systemError(errno, "hwloc_topology_load");
   return topology;
 }

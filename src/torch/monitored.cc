@@ -1,5 +1,6 @@
 // A barrier that names the ranks that do not come. It goes through the store, which works whatever state the
-// communicator is in, and rank 0's verdict is that of all ranks.
+// communicator is in, and rank 0's verdict is that of all ranks. Who waits asks whether the group has failed, too: of a
+// rank that has died nothing comes any more.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -15,21 +16,30 @@ constexpr Milliseconds kForVerdict{1000};  // rank 0 may come to its verdict whe
 
 using Clock = std::chrono::steady_clock;
 
-bool arrives(c10d::Store& store, const std::string& key, Clock::time_point until) {
+// Whether it comes before the time is over or the group, unless that is null, has failed.
+bool arrives(c10d::Store& store, const std::string& key, Clock::time_point until, const Communicator* group) {
   for (Milliseconds nap = kShortestNap; !store.check({key}); nap = std::min(2 * nap, kLongestNap)) {
     if (Clock::now() >= until) return false;
+    if (group != nullptr && group->failure() != koloSuccess) return store.check({key});
     std::this_thread::sleep_for(nap);
   }
   return true;
 }
 
+// Why the group has failed; "": it has not.
+std::string failureOf(const Communicator& group) {
+  return group.failure() == koloSuccess ? "" : std::string(koloGetLastError(group.get()));
+}
+
 // In Gloo's words, which programs look for.
-std::string verdictOn(const std::vector<int>& missing, Milliseconds timeout) {
+std::string verdictOn(const std::vector<int>& missing, Milliseconds timeout, const std::string& failure) {
   if (missing.empty()) return "";
   std::string ranks;
   for (const int rank : missing) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
-  return c10::str("[Rank 0]: Rank", missing.size() == 1 ? " " : "s ", ranks, " failed to pass monitoredBarrier in ",
-                  timeout.count(), " ms: Rank 0 timed out in monitoredBarrier");
+  const std::string who =
+      c10::str("[Rank 0]: Rank", missing.size() == 1 ? " " : "s ", ranks, " failed to pass ", "monitoredBarrier");
+  return failure.empty() ? c10::str(who, " in ", timeout.count(), " ms: Rank 0 timed out in monitoredBarrier")
+                         : c10::str(who, ": ", failure);
 }
 
 // Rank 0 may be the one that keeps the store, and may be about to end: it stays until the ranks that came have read its
@@ -65,9 +75,12 @@ void KoloBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
   const auto until = Clock::now() + timeout;
   if (rank_ != 0) {
     store_->set(prefix + std::to_string(rank_), std::string("here"));
-    const bool said = arrives(*store_, verdictKey, until + kForVerdict);
-    const std::string verdict =
-        said ? store_->get_to_str(verdictKey) : "rank 0 did not come in " + std::to_string(timeout.count()) + " ms";
+    bool said = arrives(*store_, verdictKey, until + kForVerdict, host_.get());
+    const std::string failure = said ? "" : failureOf(*host_);
+    if (!failure.empty()) said = arrives(*store_, verdictKey, Clock::now() + kForVerdict, nullptr);
+    const std::string verdict = said              ? store_->get_to_str(verdictKey)
+                                : failure.empty() ? "rank 0 did not come in " + std::to_string(timeout.count()) + " ms"
+                                                  : failure;
     if (said) store_->add(prefix + "read", 1);
     if (verdict.empty()) return;
     C10_THROW_ERROR(DistBackendError,
@@ -76,9 +89,9 @@ void KoloBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
   }
   std::vector<int> missing;
   for (int rank = 1; rank < size_ && (missing.empty() || waitAllRanks); ++rank) {
-    if (!arrives(*store_, prefix + std::to_string(rank), until)) missing.push_back(rank);
+    if (!arrives(*store_, prefix + std::to_string(rank), until, host_.get())) missing.push_back(rank);
   }
-  const std::string verdict = verdictOn(missing, timeout);
+  const std::string verdict = verdictOn(missing, timeout, failureOf(*host_));
   if (size_ > 1) {
     store_->set(verdictKey, verdict);
     awaitReaders(*store_, prefix + "read", size_ - 1 - static_cast<int>(missing.size()));

@@ -1,4 +1,5 @@
 // Ranks that the system gives too little, and how little a rank takes.
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -229,7 +230,56 @@ void expectWorkOrLimit(int files, const Environment& more) {
   }
 }
 
+// A daemon has closed its standard streams, and learns that they stay closed: what it prints would reach a peer.
+int closedStreams(const std::vector<std::string>&) {
+  const int output = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 100);
+  MUST(output >= 0);
+  const auto expectClosed = [output](const char* when) {
+    for (int fd = 0; fd < 3; ++fd) {
+      if (fcntl(fd, F_GETFD) < 0) continue;
+      dprintf(output, "%s: descriptor %d is open\n", when, fd);
+      std::exit(1);
+    }
+  };
+  for (int fd = 0; fd < 3; ++fd) close(fd);
+  koloComm_t comm = nullptr, half = nullptr;
+  MUST_OK(koloCommInitFromEnv(&comm, nullptr));
+  expectClosed("after joining");
+  int one = 1, sum = 0, rank = 0;
+  MUST_OK(koloCommUserRank(comm, &rank));
+  MUST_OK(koloAllReduce(&one, &sum, 1, koloInt32, koloSum, comm, nullptr));
+  expectClosed("after a collective");
+  MUST_OK(koloGroupStart());
+  MUST_OK(koloSend(&one, 1, koloInt32, (rank + 1) % 3, comm, nullptr));
+  MUST_OK(koloRecv(&sum, 1, koloInt32, (rank + 2) % 3, comm, nullptr));
+  MUST_OK(koloGroupEnd());
+  MUST_OK(koloCommSplit(comm, rank % 2, rank, &half, nullptr));
+  void* memory = nullptr;
+  MUST_OK(koloMemAlloc(&memory, 1 << 20));
+  expectClosed("after a split");
+  MUST_OK(koloMemFree(memory));
+  MUST_OK(koloCommDestroy(half));
+  MUST_OK(koloCommDestroy(comm));
+  expectClosed("at the end");
+  dprintf(output, "all were closed\n");
+  return 0;
+}
+KOLO_ROLE(closedStreams);
+
 }  // namespace
+
+TEST_CASE("where the standard streams are closed no descriptor of the library takes their place", "[optimised]") {
+  for (const char* const transport : {"shm", "tcp"}) {
+    Job job(3, "closedStreams", {},
+            {{"KOLO_TRANSPORTS", transport}, {"KOLO_DEBUG", "info"}, {"KOLO_DEBUG_FILE", "/dev/null"}});
+    for (int rank = 0; rank < 3; ++rank) {
+      const Ended ended = job.wait(rank);
+      INFO(transport << ", rank " << rank << ", status " << ended.status << ":\n" << ended.output);
+      CHECK(ended.exitedWith(0));
+      CHECK(ended.output == "all were closed\n");
+    }
+  }
+}
 
 TEST_CASE("a rank with few file descriptors works, or says its limit, and the others name it", "[optimised]") {
   if (kSanitized) return;  // the sanitizers open files of their own

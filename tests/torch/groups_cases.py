@@ -68,6 +68,18 @@ def monitored(rank, count):
         expect_error(lambda: dist.monitored_barrier(timeout=short, wait_all_ranks=True), *words)
 
 
+def monitored_after_a_death(rank, _):
+    """The others know in a second what they would else wait for as long as a group may wait: ten minutes here."""
+    with kolo_group(600):
+        dist.monitored_barrier()
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        begin = time.monotonic()
+        words = ["failed to pass monitoredBarrier: "] if rank == 0 else ["successfully reached monitoredBarrier"]
+        expect_error(dist.monitored_barrier, "rank 1", "died", *words)
+        assert time.monotonic() - begin < 120
+
+
 def abort(rank, _):
     """From another thread than the one that waits."""
     import threading  # pylint: disable=import-outside-toplevel
@@ -220,6 +232,10 @@ class Groups(unittest.TestCase):
 
     def test_monitored_barrier_names_who_is_missing(self):
         ranks.run(self, monitored, 4)
+
+    def test_a_monitored_barrier_ends_with_the_group(self):
+        outcomes = ranks.Job(monitored_after_a_death, 3).outcomes()
+        self.assertEqual([outcome.status for outcome in outcomes], [0, -9, 0], outcomes)
 
     def test_abort(self):
         ranks.run(self, abort, 3)

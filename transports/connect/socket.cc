@@ -8,6 +8,8 @@
 #include <mutex>
 #include <vector>
 
+#include "base/descriptor.h"
+
 namespace kolo::connect {
 namespace {
 
@@ -39,12 +41,13 @@ Registry& registry() {
 
 unsigned forkGeneration() { return registry().generation.load(std::memory_order_relaxed); }
 
-Socket::Socket(int fd) : fd_(fd), generation_(forkGeneration()) {
-  if (fd < 0) return;
+Socket::Socket(int fd) : fd_(clearOfStandard(fd)), generation_(forkGeneration()) {
+  if (fd_ < 0) return;
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  if (all.open.size() <= static_cast<std::size_t>(fd)) all.open.resize(static_cast<std::size_t>(fd) + 64);
-  all.open[static_cast<std::size_t>(fd)] = true;
+  const auto at = static_cast<std::size_t>(fd_);
+  if (all.open.size() <= at) all.open.resize(at + 64);
+  all.open[at] = true;
 }
 
 Socket& Socket::operator=(Socket&& other) noexcept {

@@ -14,6 +14,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/descriptor.h"
+
 namespace kolo::handover {
 namespace {
 
@@ -152,10 +154,10 @@ int Exporter::openSockets() {
   sodium_bin2hex(hex, sizeof hex, random, sizeof random);
   std::snprintf(socketName_, sizeof socketName_, "kolo-shm-%s", hex);
 
-  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  wake_ = clearOfStandard(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (wake_ < 0) return errno;
-  spare_ = eventfd(0, EFD_CLOEXEC);  // if there is none, importers wait without being told why
-  listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  spare_ = clearOfStandard(eventfd(0, EFD_CLOEXEC));  // if there is none, importers wait without being told why
+  listener_ = clearOfStandard(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (listener_ < 0) return errno;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -217,7 +219,7 @@ int Exporter::pollTimeout() const {
 // False if there are no file descriptors for more. REQUIRES: state_ held
 bool Exporter::acceptClients() {
   for (std::size_t accepted = 0; accepted < kMostClients; ++accepted) {
-    const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    const int fd = clearOfStandard(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd >= 0) {
       addClient(fd);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -237,15 +239,15 @@ bool Exporter::acceptClients() {
 void Exporter::refuseForFiles(int errnum) {
   for (int i = 0; i < kMostRefusedAtOnce && spare_ >= 0; ++i) {
     close(std::exchange(spare_, -1));
-    const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    const int client = clearOfStandard(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (client >= 0) {
       tellOfLimit(client, errnum);
       close(client);
     }
-    spare_ = eventfd(0, EFD_CLOEXEC);
+    spare_ = clearOfStandard(eventfd(0, EFD_CLOEXEC));
     if (client < 0) break;
   }
-  if (spare_ < 0) spare_ = eventfd(0, EFD_CLOEXEC);
+  if (spare_ < 0) spare_ = clearOfStandard(eventfd(0, EFD_CLOEXEC));
 }
 
 // REQUIRES: state_ held

@@ -13,6 +13,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/descriptor.h"
+
 namespace kolo::handover {
 namespace {
 
@@ -100,7 +102,7 @@ bool receiveReply(int socket, Reply* reply, int* fd, bool* filesLost) {
       int file;
       std::memcpy(&file, CMSG_DATA(header) + i * sizeof(int), sizeof file);
       if (*fd < 0) {
-        *fd = file;
+        *fd = clearOfStandard(file);
       } else {
         close(file);
       }
@@ -138,7 +140,7 @@ int judge(const Reply& reply, const Request& request, const Address& address, co
 // said last of descriptors.
 int askOnce(const Address& address, const Descriptor& descriptor, const Key& key, Deadline deadline, const Why& why,
             Hello* told, int* fd) {
-  const Socket socket{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  const Socket socket{clearOfStandard(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0))};
   if (socket.fd < 0) return why.fail(KOLO_TRANSPORT_ERROR, "opening a unix socket: %s", ErrorText(errno).text);
   if (const int code = connectOnce(socket.fd, address, descriptor, why); code != KOLO_TRANSPORT_OK) return code;
 

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "../connect/party.h"
+#include "base/descriptor.h"
 #include "pairing.h"
 
 namespace kolo::ib {
@@ -73,6 +74,7 @@ int Nics::open(const Settings& settings, const Why& why) {
   const auto loaded = drivers::verbs();
   if (!loaded.ok()) return why.fail(KOLO_TRANSPORT_ERROR, "%s", loaded.status().message().c_str());
   verbs_ = loaded.value();
+  const StandardStreamsHeld held;
   int count = 0;
   ibv_device** const list = verbs_->getDeviceList(&count);
   std::string story;

@@ -5,6 +5,8 @@
 
 #include <cerrno>
 
+#include "base/descriptor.h"
+
 namespace kolo::p2p {
 namespace {
 
@@ -12,7 +14,7 @@ using handover::Why;
 
 // The file that holds an IPC handle: every kind of memory changes hands as a file.
 int fileOf(const CUipcMemHandle& handle, const Why& why, int* fd) {
-  *fd = memfd_create("kolo-ipc", MFD_CLOEXEC);
+  *fd = clearOfStandard(memfd_create("kolo-ipc", MFD_CLOEXEC));
   if (*fd < 0 || write(*fd, &handle, sizeof handle) != static_cast<ssize_t>(sizeof handle)) {
     const int code = why.fail(KOLO_TRANSPORT_ERROR, "memfd_create: %s", handover::ErrorText(errno).text);
     if (*fd >= 0) close(*fd);

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstdlib>
 
+#include "base/descriptor.h"
+
 namespace kolo::drivers {
 namespace {
 
@@ -53,6 +55,7 @@ Result<CudaDriver> load() {
     return error(koloUnsupported, "no CUDA device: the driver is too old, it lacks {}; expected one of CUDA 13",
                  missing);
   }
+  const StandardStreamsHeld held;
   if (const CUresult code = driver.cuInit(0); code != CUDA_SUCCESS) {
     return error(koloUnsupported, "no CUDA device: {}", cudaError(driver, code, "cuInit").message());
   }
