@@ -8,6 +8,9 @@ import torch
 import torch.distributed as dist
 
 
+STORES = []  # kept until the process ends: other ranks may be later than rank 0
+
+
 @contextlib.contextmanager
 def kolo_group(seconds=60.0, **how):
     """The default group, on Kolo: the caller's if there is one already."""
@@ -19,6 +22,7 @@ def kolo_group(seconds=60.0, **how):
     import kolo_torch  # noqa: F401  pylint: disable=import-outside-toplevel,unused-import
 
     dist.init_process_group("kolo", timeout=datetime.timedelta(seconds=seconds), **how)
+    STORES.append(dist.distributed_c10d._get_default_store())
     yield dist.group.WORLD
     if dist.is_initialized():
         dist.destroy_process_group()

@@ -6,6 +6,7 @@ The process that forks never makes a process group, nor computes in parallel, so
 import faulthandler
 import os
 import re
+import select
 import signal
 import socket
 import sys
@@ -14,6 +15,7 @@ import time
 import traceback
 
 PATIENCE = 120.0  # seconds for a job of a few ranks, on a busy machine
+LINGER = 30.0  # seconds that rank 0 stays for the others, at most
 
 
 def free_port():
@@ -32,7 +34,9 @@ class Outcome:
         return f"<{self.status} after {self.seconds:.1f} s: {self.output}>"
 
 
-def _rank(function, rank, ranks, port, output, arguments):
+def _rank(function, rank, ranks, port, output, others, arguments):
+    """others: a pipe whose end for writing all ranks but rank 0 have, until they end."""
+    os.close(others[1 if rank == 0 else 0])
     os.dup2(output.fileno(), 1)
     os.dup2(output.fileno(), 2)
     faulthandler.enable()
@@ -43,6 +47,8 @@ def _rank(function, rank, ranks, port, output, arguments):
     status = 1
     try:
         function(rank, ranks, *arguments)
+        if rank == 0:  # it keeps the store (group.py), which the others may not have done with
+            select.select([others[0]], [], [], LINGER)
         status = 0
     except BaseException:  # pylint: disable=broad-except
         traceback.print_exc()
@@ -63,11 +69,14 @@ class Job:
         sys.stderr.flush()
         self.pids = []
         self.ended = {}
+        others = os.pipe()
         for rank in range(ranks):
             pid = os.fork()
             if pid == 0:
-                _rank(function, rank, ranks, port, self.outputs[rank], arguments)
+                _rank(function, rank, ranks, port, self.outputs[rank], others, arguments)
             self.pids.append(pid)
+        for end in others:
+            os.close(end)
 
     def output(self, rank):
         size = os.fstat(self.outputs[rank].fileno()).st_size
