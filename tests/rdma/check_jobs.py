@@ -17,11 +17,12 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 MACHINES = {"one_machine": 1, "two_machines": 2}
 SECONDS = 900
+PASSED = ("KOLO_VM_CACHE", "KOLO_TEST_SMOKE")
 
 
 def boot(name, words):
     command = [TOP / "tools" / "rdma-vm", "--vms", str(MACHINES[name]), "--nics", "2", "--memory", "2G", "--timeout", str(SECONDS)]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("KOLO_") or name == "KOLO_VM_CACHE"}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KOLO_") or name in PASSED}
     return subprocess.run([*command, "--", sys.executable, Path(__file__).resolve(), name, *words], env=environment, check=False).returncode
 
 

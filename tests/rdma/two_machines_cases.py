@@ -5,6 +5,7 @@ Both machines run these cases, in the same order, and meet in each of them as th
 import time
 
 import hosts
+from cases import smoke
 from jobs import PATIENCE, Programs
 
 REMOTE, TIMEOUT, UNREACHABLE = 5, 7, 20
@@ -12,6 +13,7 @@ MUCH, ENDLESS = str(1 << 20), "1000000"
 
 
 class Collectives(hosts.Case):
+    @smoke
     def test_of_2_hosts(self):
         network = self.network(2)
         self.expect_all(network, self.sweep(network))
