@@ -216,7 +216,7 @@ void Peer::send(const Request& request) {
 
 Reply Peer::receive() {
   Reply reply;
-  // Where there is a limit, it ends when this process is stopped and continued, too.
+  // With a limit (SO_RCVTIMEO) the call also returns when this process has been stopped and continued.
   const ssize_t got = TEMP_FAILURE_RETRY(recv(socket_, &reply, sizeof reply, 0));
   if (got < 0) fillIn(reply, error(koloTimeout, "ran out of time: the other process did not reply"));
   else if (got != sizeof reply) fillIn(reply, error(koloRemoteError, "the other process has ended without a reply"));
