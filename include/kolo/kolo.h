@@ -22,7 +22,8 @@
  *     after an error.
  *  6. Threads. Any thread may call any function. Different communicators may be used by different threads at the same
  *     time. Calls on one communicator from several threads are executed one after the other, in the order in which they
- *     took the communicator. That order must be the same on all ranks. The following functions may be called from any
+ *     took the communicator. That order must be the same on all ranks. A thread must not be cancelled (pthread_cancel)
+ *     inside a call: its process ends, and the other ranks are told. The following functions may be called from any
  *     thread at any time: koloCommAbort, koloCommGetAsyncError, koloCommCount, koloCommUserRank, koloGetErrorString,
  *     koloGetLastError.
  *  7. Streams. Every operation takes a stream.
@@ -42,9 +43,16 @@
  * 11. Functions of the caller. Reduction, progress, allocate and notify functions run inside the library. The first
  *     three may not call operations, groups or the end of a communicator (koloInvalidUsage), except where the comment
  *     of the function type allows it. A notify function may start requests. It may not end a communicator
- *     (koloInvalidUsage), and should call nothing that waits.
+ *     (koloInvalidUsage), and should call nothing that waits. An exception that leaves one of these functions ends the
+ *     process, and the other ranks are told.
  * 12. Groups. Between koloGroupStart and koloGroupEnd, operations are collected and not started. A call that is refused
  *     inside a group makes koloGroupEnd return the same error and run nothing.
+ * 13. Floating-point mode. The library calculates in the mode of a new program: it rounds to nearest, keeps subnormal
+ *     numbers and has no traps, whatever the calling thread has set. That holds inside functions of the caller too. The
+ *     thread has its mode back when the call returns.
+ * 14. Forks. A forked child has none of its parent's handles. It may use the library for itself if its parent had no
+ *     communicator at the fork, and was in no call of another thread. Otherwise its calls return koloInvalidUsage or
+ *     koloInvalidHandle.
  *
  * Host communicators may be used to the end of the process, also by destructors of global objects. CUDA ends before
  * these.
@@ -796,9 +804,9 @@ KOLO_API koloResult_t koloGroupEnd(void);
  *    koloRequestNotify at once.
  *  - This thread is started with the first request that is not done when its call returns. It sleeps while there are no
  *    requests.
- *  - There is no progress while another thread of this rank is in koloCommSplit, koloCommShrink, koloCommCreateGroup,
- *    koloMeshComm, koloWindowRegister, koloWindowRegisterMapped or koloWindowDeregister, or while the library carries
- *    out a koloIwindowRegister.
+ *  - Messages make progress too while another thread of this rank is in a call that waits for the ranks otherwise:
+ *    koloCommSplit, koloCommShrink, koloCommCreateGroup, koloMeshComm, and those that register and deregister windows.
+ *    Collectives wait for the end of such a call.
  *
  * Failure
  *  - Arguments are checked by the call. A refused call makes no request.

@@ -24,6 +24,7 @@ Status initRank(koloComm_t* comm, int ranks, const koloUniqueId& id, int rank, c
   if (rank < 0 || rank >= ranks) return error(koloInvalidRank, "rank is {}, expected 0..{}", rank, ranks - 1);
   const Result<comm::Options> options = comm::Options::make(config, nullptr);
   const auto create = [comm, ranks, id, rank, options]() -> Status {
+    const InUse inUse;
     KOLO_ASSIGN(comm::Owned created, comm::createFromId(id, rank, ranks, options));
     return deliver(comm, std::move(created));
   };
@@ -148,7 +149,7 @@ KOLO_API const char* koloGetErrorString(koloResult_t result) {
 }
 
 KOLO_API koloResult_t koloGetUniqueId(koloUniqueId* uniqueId) {
-  return guard(__func__, [&]() -> Status {
+  return guardProcess(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("uniqueId", uniqueId));
     KOLO_ASSIGN(*uniqueId, bootstrap::createUniqueId());
     return {};
@@ -157,15 +158,15 @@ KOLO_API koloResult_t koloGetUniqueId(koloUniqueId* uniqueId) {
 
 KOLO_API koloResult_t koloCommInitRankConfig(koloComm_t* comm, int nranks, koloUniqueId uniqueId, int rank,
                                              const koloConfig_t* config) {
-  return guard(__func__, [&] { return initRank(comm, nranks, uniqueId, rank, config); });
+  return guardProcess(__func__, [&] { return initRank(comm, nranks, uniqueId, rank, config); });
 }
 
 KOLO_API koloResult_t koloCommInitRank(koloComm_t* comm, int nranks, koloUniqueId uniqueId, int rank) {
-  return guard(__func__, [&] { return initRank(comm, nranks, uniqueId, rank, nullptr); });
+  return guardProcess(__func__, [&] { return initRank(comm, nranks, uniqueId, rank, nullptr); });
 }
 
 KOLO_API koloResult_t koloCommInitAll(koloComm_t* comms, int nranks, const koloConfig_t* config) {
-  return guard(__func__, [&]() -> Status {
+  return guardProcess(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("comms", comms));
     KOLO_TRY(refuseInGroup());
     KOLO_TRY(checkRanks(nranks));
@@ -185,7 +186,7 @@ KOLO_API koloResult_t koloCommInitAll(koloComm_t* comms, int nranks, const koloC
 }
 
 KOLO_API koloResult_t koloCommInitFromEnv(koloComm_t* comm, const koloConfig_t* config) {
-  return guard(__func__, [&]() -> Status {
+  return guardProcess(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("comm", comm));
     KOLO_TRY(refuseInGroup());
     KOLO_ASSIGN(comm::Owned created, comm::createFromEnvironment(comm::Options::make(config, nullptr)));

@@ -52,7 +52,7 @@ using namespace kolo::api;
 extern "C" {
 
 KOLO_API koloResult_t koloDeviceParse(const char* text, int* device, int* stream) {
-  return guard(__func__, [&]() -> Status {
+  return guardProcess(__func__, [&]() -> Status {
     if (text == nullptr) return error(koloInvalidPointer, "text is NULL; {}", kExpectedDevice);
     KOLO_TRY(checkResult("device", device));
     int number = 0, streamNumber = 0;

@@ -42,9 +42,8 @@ constinit Events& events = theEvents.table;
 
 namespace {
 
-bool forked = false;  // this process is a child of one that used the library
-
 // A forked child must neither take part in its parent's operations nor end what belongs to it: it has no handles.
+bool forked = false;  // this process is a child of one that used the library
 [[maybe_unused]] const int atFork = pthread_atfork(nullptr, nullptr, [] {
   forked = true;
   communicators.disown();

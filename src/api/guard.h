@@ -8,6 +8,8 @@
 #include <string>
 
 #include "base/caller.h"
+#include "base/float_mode.h"
+#include "base/fork.h"
 #include "base/handle_table.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -20,15 +22,16 @@ namespace kolo::api {
 // The calling thread's last message.
 std::string& lastError();
 
-// Runs the body of an API function.
+// Runs the body of an API function. Threads of the library are started in there, so they have the usual mode, too.
 template <class Body>
 koloResult_t guard(const char* function, Body&& body) noexcept {
+  const UsualFloatMode usual;
   try {
     const Status status = body();
     if (status.ok()) return koloSuccess;
     if (status.code() == koloInProgress) return koloInProgress;  // no error
     lastError() = fmt::format("{}: {}", function, status.message());
-    log::info("{}", lastError());
+    if (!isForkedInUse()) log::info("{}", lastError());
     return status.code();
   } catch (const std::bad_alloc&) {
     lastError().clear();
@@ -39,6 +42,17 @@ koloResult_t guard(const char* function, Body&& body) noexcept {
   } catch (...) {
     return koloInternalError;
   }
+}
+
+// The same for functions of no handle, which make something or ask for what the process has once: they may take locks
+// of the process.
+template <class Body>
+koloResult_t guardProcess(const char* function, Body&& body) noexcept {
+  const InUse inUse;
+  return guard(function, [&]() -> Status {
+    KOLO_TRY(refuseIfForkedInUse());
+    return body();
+  });
 }
 
 struct WindowEntry {
@@ -135,6 +149,7 @@ auto inTurn(comm::Communicator& communicator, Body&& body) -> decltype(body()) {
   KOLO_TRY(refuseInGroupOrReduction());
   if (communicator.requests().hasCollectives()) communicator.requests().executeCollectives();
   const comm::InTurn served(communicator.turn());
+  const comm::LendsTurn lends(communicator.turn(), served.entered());
   return body();
 }
 

@@ -84,7 +84,7 @@ KOLO_API koloResult_t koloCommGetPlan(koloComm_t comm, koloCollective_t collecti
 KOLO_API koloResult_t koloExplain(koloComm_t comm, int nranks, koloCollective_t collective, size_t count,
                                   koloDataType_t datatype, koloRedOp_t op, int registered, char* text, size_t size,
                                   size_t* needed) {
-  return guard(__func__, [&]() -> Status {
+  return guardProcess(__func__, [&]() -> Status {
     KOLO_ASSIGN(planner::Query query, makeQuery(collective, count, datatype, registered));
     if (collective == koloCollectiveSendRecv) {
       return giveText("send_recv: a message has no algorithm; it is inline, eager, or fetched by its size\n", text,
@@ -108,7 +108,7 @@ KOLO_API koloResult_t koloExplain(koloComm_t comm, int nranks, koloCollective_t 
 }
 
 KOLO_API koloResult_t koloGetInfo(koloInfoTopic_t topic, char* text, size_t size, size_t* needed) {
-  return guard(__func__, [&]() -> Status {
+  return guardProcess(__func__, [&]() -> Status {
     const auto make = [&]() -> Result<std::string> {
       switch (topic) {
         case koloInfoBuild: return diagnostics::buildInfo();

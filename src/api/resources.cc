@@ -98,7 +98,7 @@ KOLO_API koloResult_t koloGroupEnd(void) {
 }
 
 KOLO_API koloResult_t koloStreamCreate(koloStream_t* stream) {
-  return guard(__func__, [&]() -> Status {
+  return guardProcess(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("stream", stream));
     return giveHandle(stream, streams, std::make_unique<comm::Stream>(), "stream");
   });
@@ -133,7 +133,7 @@ KOLO_API koloResult_t koloStreamDestroy(koloStream_t stream) {
 }
 
 KOLO_API koloResult_t koloMemAlloc(void** ptr, size_t bytes) {
-  return guard(__func__, [&]() -> Status {
+  return guardProcess(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("ptr", ptr));
     if (bytes > static_cast<size_t>(PTRDIFF_MAX)) {
       return error(koloInvalidCount, "bytes is {}, expected at most {}", bytes, PTRDIFF_MAX);
@@ -144,7 +144,7 @@ KOLO_API koloResult_t koloMemAlloc(void** ptr, size_t bytes) {
 }
 
 KOLO_API koloResult_t koloMemAllocOn(void** ptr, size_t bytes, int device) {
-  return guard(__func__, [&]() -> Status {
+  return guardProcess(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("ptr", ptr));
     if (bytes > static_cast<size_t>(PTRDIFF_MAX)) {
       return error(koloInvalidCount, "bytes is {}, expected at most {}", bytes, PTRDIFF_MAX);
@@ -157,7 +157,7 @@ KOLO_API koloResult_t koloMemAllocOn(void** ptr, size_t bytes, int device) {
 }
 
 KOLO_API koloResult_t koloMemFree(void* ptr) {
-  return guard(__func__, [&]() -> Status { return ptr == nullptr ? Status() : memory::release(ptr); });
+  return guardProcess(__func__, [&]() -> Status { return ptr == nullptr ? Status() : memory::release(ptr); });
 }
 
 KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t bytes, koloWindow_t* window) {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/caller.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "bootstrap/dial.h"
 #include "bootstrap/hub.h"
@@ -48,13 +50,13 @@ class MemberControl final : public Control {
 
   void subscribe(std::uint64_t key, const std::vector<int>& members, std::function<void(const Failure&)> onFailure,
                  std::function<std::string(std::string_view)> onQuestion, std::uint64_t family) override {
-    if (inForkedChild()) return;  // a thread that the child does not have may have held the lock
+    if (isForkedInUse()) return;  // a thread that the child does not have may have held the lock
     const std::uint64_t told = family != 0 ? family : key;
     if (link_->subscriptions().add(key, told, members, std::move(onFailure), std::move(onQuestion))) tellHub(told);
   }
 
   void unsubscribe(std::uint64_t key) override {
-    if (inForkedChild()) return;
+    if (isForkedInUse()) return;
     if (const std::optional<std::uint64_t> family = link_->subscriptions().remove(key)) tellHub(*family);
   }
 
@@ -90,6 +92,7 @@ class MemberControl final : public Control {
     (void)reactor_.post([link = link_, family] { link->tellHub(family); });
   }
 
+  const InUse inUse_;
   Reactor& reactor_;
   std::shared_ptr<MemberLink> link_;
   Secret secret_;
@@ -99,7 +102,7 @@ class MemberControl final : public Control {
 };
 
 Status MemberControl::check(const std::vector<int>& members, int index, std::string_view mine) const {
-  if (inForkedChild()) return Reactor::get().status();
+  KOLO_TRY(refuseIfForkedInUse());
   if (reactor_.onReactorThread())
     return error(koloInvalidUsage, "an exchange cannot be waited for in a failure callback");
   if (mine.size() > kMaxBlobBytes) {
@@ -136,7 +139,11 @@ Result<std::vector<std::string>> MemberControl::allGather(std::uint64_t key, std
       reactor_.post([link = link_, id = MemberLink::ExchangeKey(key, sequence), exchange,
                      request = std::move(request)]() mutable { link->gather(id, exchange, std::move(request)); });
   if (!posted) return error(koloInvalidUsage, "the process is exiting");
-  if (!exchange->over.wait(deadline)) {
+  const bool isOver = [&] {
+    const WhileLent lent;
+    return exchange->over.wait(deadline);
+  }();
+  if (!isOver) {
     (void)reactor_.post([link = link_, id = MemberLink::ExchangeKey(key, sequence)] { link->withdraw(id); });
     return error(koloInProgress,
                  "the job's hub, in {}, did not answer within {} ms (KOLO_INIT_TIMEOUT_MS) in an exchange of ranks {}",
@@ -215,7 +222,7 @@ void awaitTold(const Secret& secret, int timeoutMs) {
 
 Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContents& contents, int rank, int ranks,
                                          int timeoutMs) {
-  if (inForkedChild()) return Reactor::get().status();
+  KOLO_TRY(refuseIfForkedInUse());
   const auto deadline = Clock::now() + std::chrono::milliseconds(patience(timeoutMs));
   Result<Dialled> dialled = dial(contents, deadline, rootOf(id, rank));
   if (!dialled.ok()) {
@@ -278,7 +285,7 @@ Result<std::shared_ptr<Control>> join(const koloUniqueId& id, int rank, int rank
 }
 
 Status decline(const koloUniqueId& id, int rank, int ranks, int timeoutMs, Status why) {
-  if (ranks == 1 || inForkedChild() || !initialiseCrypto().ok()) return why;
+  if (ranks == 1 || isForkedInUse() || !initialiseCrypto().ok()) return why;
   const Result<IdContents> contents = decodeId(id);
   if (!contents.ok()) return why;
   const auto deadline = Clock::now() + timeToTell(why, rank, kLastWordsTime, timeoutMs);

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/fork.h"
 #include "base/log.h"
 
 namespace kolo::bootstrap {
@@ -28,9 +29,13 @@ constexpr int kMostRefusedAtOnce = 16;
 using ListenerKey = std::pair<std::uint16_t, std::string>;
 
 // Reactor thread only.
-std::map<ListenerKey, std::shared_ptr<Listener>>& listeners() {
-  static auto* const all = new std::map<ListenerKey, std::shared_ptr<Listener>>;
-  return *all;
+using Listeners = std::map<ListenerKey, std::shared_ptr<Listener>>;
+constinit Listeners* made = nullptr;
+[[maybe_unused]] const int forgetsListeners = beginAnewBy([] { made = nullptr; });
+
+Listeners& listeners() {
+  if (made == nullptr) made = new Listeners;
+  return *made;
 }
 
 // How many strangers that say nothing have a place.

@@ -10,6 +10,7 @@
 #include <sstream>
 #include <vector>
 
+#include "base/fork.h"
 #include "base/status.h"
 
 namespace kolo::bootstrap {
@@ -49,14 +50,22 @@ const Identity& hostIdentity() {
   return identity;
 }
 
-const Identity& processIdentity() {
-  static const Identity identity = [] {
-    Identity random;
-    randombytes_buf(random.data(), random.size());
-    return random;
-  }();
+namespace {
+
+Identity randomIdentity() {
+  Identity random;
+  randombytes_buf(random.data(), random.size());
+  return random;
+}
+Identity& thisProcess() {
+  static Identity identity = randomIdentity();
   return identity;
 }
+[[maybe_unused]] const int renewsIdentity = beginAnewBy([] { thisProcess() = randomIdentity(); });
+
+}  // namespace
+
+const Identity& processIdentity() { return thisProcess(); }
 
 const std::string& hostName() {
   static const auto* const name = [] {  // never destroyed: global objects may call until the end

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/quiet_thread.h"
 
@@ -29,30 +30,26 @@ constinit Reactor* Reactor::instance = nullptr;
 // Global objects may own communicators to their end. A library ends after its users; what is given to atexit() runs
 // before all that was made in or before main().
 void Reactor::end() {
-  if (instance != nullptr && !inForkedChild()) instance->stop();
+  if (instance != nullptr && !isForkedInUse()) instance->stop();
 }
 
 namespace {
 
-std::mutex& startMutex() {
-  static auto* const mutex = new std::mutex;  // never destroyed: threads that outlive main may still ask
-  return *mutex;
-}
+constinit std::mutex startMutex;
 
 }  // namespace
 
+[[maybe_unused]] const int Reactor::forgetting = beginAnewBy([] { instance = nullptr; });
+
 Reactor* Reactor::running() {
-  if (inForkedChild()) return nullptr;
-  const std::lock_guard lock(startMutex());
+  if (isForkedInUse()) return nullptr;
+  const std::lock_guard lock(startMutex);
   return instance;
 }
 
 Result<Reactor*> Reactor::get() {
-  if (inForkedChild()) {
-    return error(koloInvalidUsage,
-                 "this process was forked (without exec) from one that used Kolo; a forked child cannot use it");
-  }
-  const std::lock_guard lock(startMutex());
+  KOLO_TRY(refuseIfForkedInUse());
+  const std::lock_guard lock(startMutex);
   if (instance == nullptr) {
     auto made = std::unique_ptr<Reactor>(new Reactor);
     KOLO_TRY(made->start());
@@ -102,7 +99,7 @@ void Reactor::wake() const {
 }
 
 bool Reactor::post(Task task) {
-  if (inForkedChild()) return false;
+  if (isForkedInUse()) return false;
   bool first = false;
   {
     const std::lock_guard lock(mutex_);
@@ -115,7 +112,7 @@ bool Reactor::post(Task task) {
 }
 
 bool Reactor::call(const Task& task) {
-  if (inForkedChild()) return false;
+  if (isForkedInUse()) return false;
   if (onReactorThread()) {
     task();
     return true;

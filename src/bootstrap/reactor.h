@@ -2,8 +2,8 @@
 //
 // It starts with the first use and lives as long as the process. At a normal exit, after the last global object of the
 // program, it first tries, briefly, to get rid of what is still to be sent (a rank that just left may be relaying the
-// last words of others), and is joined. A process that is killed or calls _exit just loses it. In a forked child it
-// does not exist, and get() says so.
+// last words of others), and is joined. A process that is killed or calls _exit just loses it. A forked child does not
+// have it: get() makes another one, or refuses to (base/fork.h).
 //
 // Thread safety: get, post, call and onReactorThread from any thread; everything else on the reactor thread only.
 // Invariants: a Source is alive while one of its functions runs; a Source that was removed gets no further event.
@@ -43,13 +43,13 @@ class Reactor {
   using Task = std::function<void()>;
   using TimerId = std::uint64_t;
 
-  // koloInvalidUsage in a forked child, or while the process exits.
+  // koloInvalidUsage in a child of a process that used the library at the fork, or while the process exits.
   static Result<Reactor*> get();
-  // Null: it has not started, or this is a forked child.
+  // Null: it has not started, or this is such a child.
   static Reactor* running();
 
-  // Runs the task on the reactor thread, in the order posted. False: the process exits or is a forked child; the task
-  // is dropped.
+  // Runs the task on the reactor thread, in the order posted. False: the process exits or is such a child; the task is
+  // dropped.
   bool post(Task task);
   // Runs the task on the reactor thread and returns when it has run; at once when called there. False as above.
   bool call(const Task& task);
@@ -69,6 +69,7 @@ class Reactor {
 
  private:
   Reactor() = default;
+  static const int forgetting;
   static Reactor* instance;  // never destroyed: threads that outlive main may still ask it
   [[gnu::destructor]] static void end();
   Status start();

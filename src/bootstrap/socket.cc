@@ -43,7 +43,6 @@ constexpr auto kLongestLookupPause = std::chrono::milliseconds(1000);
 struct Registry {
   std::mutex mutex;
   std::unordered_set<int> open;
-  std::atomic<bool> forked{false};  // written once, in a child that has a single thread
 
   Registry();
 };
@@ -59,7 +58,6 @@ Registry::Registry() {
                    Registry& all = registry();
                    for (const int fd : all.open) ::close(fd);
                    all.open.clear();
-                   all.forked.store(true, std::memory_order_relaxed);
                    all.mutex.unlock();
                  });
 }
@@ -210,14 +208,12 @@ Socket::Socket(int fd) : fd_(clearOfStandard(fd)) {
 
 void Socket::close() {
   const int fd = std::exchange(fd_, -1);
-  if (fd < 0 || inForkedChild()) return;  // the child's copies were closed by the fork, the numbers may be others' now
+  if (fd < 0) return;
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  all.open.erase(fd);
-  ::close(fd);
+  // A forked child's copies were closed by the fork, and the numbers may be others' now.
+  if (all.open.erase(fd) != 0) ::close(fd);
 }
-
-bool inForkedChild() { return registry().forked.load(std::memory_order_relaxed); }
 
 std::string Address::text() const {
   char text[INET6_ADDRSTRLEN] = "?";

@@ -42,9 +42,6 @@ class Socket {
   int fd_ = -1;
 };
 
-// True in a process that was forked from one that had made a Socket.
-bool inForkedChild();
-
 // An IPv4 or IPv6 address without a port.
 struct Address {
   bool v6 = false;

@@ -61,7 +61,7 @@ void* allocate(const Allocation& allocation, const ArrayDescription& description
   std::array<std::size_t, KOLO_MAX_DIMS> shape{};
   std::copy(description.shape.begin(), description.shape.end(), shape.begin());
   const InUserFunction running;
-  return allocation.function(allocation.context, description.type(), description.ndim, shape.data());
+  return callUsers(allocation.function, allocation.context, description.type(), description.ndim, shape.data());
 }
 
 std::vector<unsigned char> pack(const ArrayDescription& description, const void* data) {

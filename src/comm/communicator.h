@@ -22,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/fork.h"
 #include "comm/backend.h"
 #include "comm/messages.h"
 #include "comm/operation.h"
@@ -118,6 +119,7 @@ class Communicator final {
   // On the control plane's thread.
   std::string answer(std::string_view question);
 
+  const InUse inUse_;
   Membership membership_;
   Options options_;
   FailureState failure_;

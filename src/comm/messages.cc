@@ -279,6 +279,7 @@ Status Messages::attend(Request& request, const Aside* aside, std::int64_t until
   // Answers still to be written are somebody else's progress: this rank does not leave before they are out.
   while (!request.isOver() || unanswered_ != 0 || broken_.kind == device::Fault::kCorrupt) {
     if (setup_.traffic.posts()) polling.polls = setup_.traffic.looks();
+    else polling.polls = state.naps ? 1 : setup_.waiter.polling().polls;
     if (polling.until([&] { return progress(false); })) {
       state = {};
       if (setup_.traffic.posts()) request.moved();  // a transport does not tell for which request it moves data

@@ -45,7 +45,7 @@ bool Request::notify(koloNotifyFunction_t function, void* context, bool* isLate)
 }
 
 void Request::giveNotice() {
-  function_(status_.code(), status_.message().c_str(), context_);
+  callUsers(function_, status_.code(), status_.message().c_str(), context_);
   if (isDone(add(kTold))) delete this;
 }
 

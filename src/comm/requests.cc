@@ -1,7 +1,5 @@
 #include "comm/requests.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -13,14 +11,6 @@ namespace kolo::comm {
 namespace {
 
 constexpr std::size_t kMostSpare = 16;
-// Of a thread that waits for what another one executes.
-constexpr int kYields = 100;
-constexpr timespec kNap{0, 20'000};
-
-void leaveCore(int rounds) {
-  if (rounds < kYields) sched_yield();
-  else nanosleep(&kNap, nullptr);
-}
 
 }  // namespace
 
@@ -198,9 +188,9 @@ void Requests::executeNext(Lock& lock) {
     executeFirst(lock);
     return;
   }
-  for (int rounds = 0; executing_ != 0; ++rounds) {
+  for (Patience patience = this->patience(); executing_ != 0;) {
     lock.unlock();
-    rest(rounds);
+    rest(patience);
     lock.lock();
   }
 }
@@ -225,10 +215,10 @@ void Requests::executeFirst(Lock& lock, bool isInside) {
   const std::uint64_t place = isInside ? Turn::kByBias : first.place.has_value() ? *first.place : turn_.reserve();
   lock.unlock();
   if (isInside) {
-    execute(first);
+    execute(first, place);
   } else {
     const InTurn served(turn_, place);
-    execute(first);
+    execute(first, place);
   }
   waiting_.fetch_sub(1, std::memory_order_release);  // [in line] it is over: a thread that sees it may use its bias
   if (first.messages.empty()) ended(*first.request, std::move(first.status));
@@ -238,15 +228,18 @@ void Requests::executeFirst(Lock& lock, bool isInside) {
   if (spare_.size() < kMostSpare) spare_.splice(spare_.begin(), taken);
 }
 
-// Under the turn.
-void Requests::execute(Queued& queued) {
+// Under the turn, which has been entered so.
+void Requests::execute(Queued& queued, std::uint64_t entered) {
   const MayWait asEver;
   const WithTimeout its(queued.request->timeoutMs());
   for (const Operation& operation : queued.operations) {
     Status status = owner_.backend().run(operation, nullptr);
     if (queued.status.ok()) queued.status = std::move(status);
   }
-  if (queued.step) queued.status = queued.step();
+  if (queued.step) {
+    const LendsTurn lends(turn_, entered);
+    queued.status = queued.step();
+  }
   if (!queued.messages.empty()) {
     startNow(queued.messages.data(), queued.messages.size(), *queued.request);
     messagesInLine_.fetch_sub(1, std::memory_order_release);  // [in line]
@@ -259,7 +252,7 @@ void Requests::execute(Queued& queued) {
 void Requests::wait(Request& request, std::int64_t untilNs) {
   const WithTimeout its(request.timeoutMs());
   executor::WaitState state;
-  for (int rounds = 0; !request.isOver(); ++rounds) {
+  for (Patience patience = this->patience(); !request.isOver();) {
     if (untilNs == kNever && executeUpTo(request)) continue;
     if (hasCollectives()) hurry();
     {
@@ -273,14 +266,16 @@ void Requests::wait(Request& request, std::int64_t untilNs) {
       if (aside) noteLook();
     }
     if (owner_.waiter().polling().until([&] { return request.isOver(); }) || nowNs() >= untilNs) break;
-    rest(rounds);
+    rest(patience);
   }
   if (needsCare()) watch();
 }
 
 // Of a thread that waits for what others execute.
-void Requests::rest(int rounds) const {
-  if (rounds % 2 == 0 || !owner_.waiter().userProgress().make()) leaveCore(rounds);
+Patience Requests::patience() const { return Patience(owner_.waiter().longestNapNs()); }
+
+void Requests::rest(Patience& patience) const {
+  patience.restOr([this] { return owner_.waiter().userProgress().make(); });
 }
 
 void Requests::look() {
@@ -349,12 +344,12 @@ int waitAny(std::span<Request* const> requests, std::int64_t untilNs) {
     });
   }
   const auto isOver = [](const Request* request) { return request->isOver(); };
-  for (int rounds = 0;; ++rounds) {
+  for (Patience patience;;) {
     const auto first = std::find_if(requests.begin(), requests.end(), isOver);
     if (first != requests.end()) return static_cast<int>(first - requests.begin());
     if (nowNs() >= untilNs) return -1;
     for (const Weak<Communicator>& place : places) look(place);
-    leaveCore(rounds);
+    patience.rest();
   }
 }
 

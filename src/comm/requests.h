@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "base/handle_table.h"
+#include "base/patience.h"
 #include "base/status.h"
 #include "comm/operation.h"
 #include "comm/request.h"
@@ -144,14 +145,16 @@ class Requests {
   bool executeUpTo(const Request& request);
   void executeNext(Lock& lock);
   void executeFirst(Lock& lock, bool isInside = false);
-  void rest(int rounds) const;
-  void execute(Queued& queued);
+  Patience patience() const;
+  void rest(Patience& patience) const;
+  void execute(Queued& queued, std::uint64_t entered);
   template <class Fill>
   void give(Request& request, const Fill& fill);
   void giveNoticeSoon(Request& request);
   void watch();
   void wake(Lock& lock);
   void work();
+  bool sleepFor(Lock& lock, std::chrono::nanoseconds time);
   bool fallAsleep();
   bool lookAfterMessages(executor::WaitState& state);
 

@@ -75,7 +75,7 @@ void Requests::work() {
   Lock lock(mutex_);
   std::uint64_t suspected = kNothing;  // what stood first in the queue at the last look, by its number
   std::uint64_t seenLooks = 0;
-  std::int64_t stayUntilNs = 0;
+  std::int64_t stayUntilNs = 0, movedNs = nowNs();
   int idleLooks = 0;
   Interval pause = look;
   executor::WaitState state;
@@ -83,6 +83,7 @@ void Requests::work() {
     const std::uint64_t first = queue_.empty() ? kNothing : begun_ + 1;
     if (first != kNothing && (first == suspected || isHurried_)) {
       executeFirst(lock);
+      movedNs = nowNs();
       suspected = kNothing;
       pause = look;
       continue;
@@ -100,7 +101,9 @@ void Requests::work() {
       if (moved) stayUntilNs = nowNs() + kStayNs;
     }
     seenLooks = looks_.load(std::memory_order_relaxed);
-    if (nowNs() < stayUntilNs) {
+    const std::int64_t now = nowNs();
+    if (now < stayUntilNs) {
+      movedNs = now;
       lock.unlock();
       sched_yield();
       lock.lock();
@@ -114,9 +117,23 @@ void Requests::work() {
       pause = look;
       continue;
     }
+    if (const std::chrono::nanoseconds quiet(napNs(now - movedNs)); first == kNothing && quiet > kLongestLook) {
+      if (!sleepFor(lock, quiet)) continue;
+      movedNs = nowNs();
+      pause = look;
+      continue;
+    }
     added_.wait_for(lock, isSuspect ? look : pause);
     if (!isSuspect) pause = std::min(2 * pause, kLongestLook);
   }
+}
+
+// Whether it was woken before its time: something was started. What is started a moment before the sleep waits for its
+// end.
+bool Requests::sleepFor(Lock& lock, std::chrono::nanoseconds time) {
+  isAsleep_.store(true, std::memory_order_relaxed);
+  added_.wait_for(lock, time, [this] { return !isAsleep_.load(std::memory_order_relaxed) || isStopping_; });
+  return !isAsleep_.exchange(false, std::memory_order_relaxed);
 }
 
 // Under the lock. False: there is something to do.

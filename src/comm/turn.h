@@ -6,10 +6,11 @@
 //
 // The holder of the next place may come for it late: a stream takes places when its operations are enqueued, and its
 // thread may wait for a message before. Meanwhile the turn is nobody's, and others may *borrow* it, to look after
-// messages: without that, nobody would move the message that the stream waits for.
+// messages: without that, nobody would move the message that the stream waits for. So they may while a thread that has
+// the turn *lends* it, because it waits for the control plane.
 //
 // Thread safety: all from any thread, leanOn() once. wait(t) and done(t) once for each
-// t that take() gave.
+// t that take() gave. lend() and takeBack() by the thread that has the turn.
 #pragma once
 
 #include <time.h>
@@ -22,8 +23,10 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "base/bias.h"
+#include "base/caller.h"
 
 namespace kolo::comm {
 
@@ -98,10 +101,23 @@ class Turn {
     return std::nullopt;
   }
 
-  // Whether the calling thread now has the turn, because the holder of the next place has not come for it. Then
-  // giveBack() must follow soon: the holder may have to wait for it.
+  // Lets others borrow the turn that was entered, until takeBack(). Nobody enters it meanwhile.
+  void lend(std::uint64_t entered) {
+    isLent_.store(true, std::memory_order_relaxed);
+    if (entered != kByBias) giveBack();
+  }
+  void takeBack(std::uint64_t entered) {
+    // Before occupy(): who borrows the turn behind that sees this, and gives it back at once. [occupied]
+    isLent_.store(false, std::memory_order_relaxed);
+    while (!occupy()) nap();
+    if (entered == kByBias) giveBack();
+  }
+
+  // Whether the calling thread now has the turn, because the holder of the next place has not come for it, or lends it.
+  // Then giveBack() must follow soon: the holder may have to wait for it.
   bool tryBorrow() {
-    if (!isDue() || !occupy()) return false;
+    if (!(isDue() || isLent()) || !occupy()) return false;
+    if (isLent()) return true;
     // From here on nobody enters by a place, and no bias is given, as only a thread that is inside by a place gives
     // one. A bias that was given before is taken away here; the thread that was inside by it may still be.
     bool isFree = isDue();
@@ -129,6 +145,7 @@ class Turn {
   Bias* bias() const { return bias_.load(std::memory_order_relaxed); }
   // Whether somebody has the next place.
   bool isDue() const { return issued_.load(std::memory_order_seq_cst) != served_.load(std::memory_order_acquire); }
+  bool isLent() const { return isLent_.load(std::memory_order_relaxed); }
   // Whether the turn was free: neither borrowed, nor had by a place. [occupied] what was done in it before is visible.
   bool occupy() { return !occupied_.exchange(true, std::memory_order_acquire); }
 
@@ -181,6 +198,7 @@ class Turn {
   std::atomic<std::uint64_t> served_{0};
   std::atomic<std::uint32_t> waiters_{0};
   std::atomic<bool> occupied_{false};  // by a place, or by borrowing; not by the bias
+  std::atomic<bool> isLent_{false};    // by who has entered, and waits
   // Null until leanOn(). A thread that finds the communicator by its name may read it meanwhile. A thread that gives a
   // bias has read it before its last place; so a thread that reads it behind a later place of its own sees it, too.
   std::atomic<Bias*> bias_{nullptr};
@@ -204,9 +222,30 @@ class InTurn {
   InTurn(const InTurn&) = delete;
   InTurn& operator=(const InTurn&) = delete;
 
+  std::uint64_t entered() const { return entered_; }
+
  private:
   Turn& turn_;
   const std::uint64_t entered_;
+};
+
+// The time in which the calling thread, which has entered the turn, lends it whenever it waits for the control plane:
+// what others wait for may be a message of this rank.
+class LendsTurn final : public Lendable {
+ public:
+  LendsTurn(Turn& turn, std::uint64_t entered)
+      : turn_(turn), entered_(entered), before_(std::exchange(caller.lendable, this)) {}
+  ~LendsTurn() { caller.lendable = before_; }
+  LendsTurn(const LendsTurn&) = delete;
+  LendsTurn& operator=(const LendsTurn&) = delete;
+
+  void lend() override { turn_.lend(entered_); }
+  void takeBack() override { turn_.takeBack(entered_); }
+
+ private:
+  Turn& turn_;
+  const std::uint64_t entered_;
+  Lendable* const before_;
 };
 
 // The time in which the calling thread has the turn without having waited for it, borrowed where the holder of the

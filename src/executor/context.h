@@ -22,6 +22,7 @@ struct WaitState {
   std::int64_t checkedNs = 0;  // the peer's board was looked at
   std::int64_t saidNs = 0;     // this rank said that it waits
   std::uint64_t rounds = 0;
+  bool naps = false;             // between two looks it sleeps: one poll is enough for a look
   bool isKnownToBeGone = false;  // nobody comes any more, but for what has been sent
 };
 

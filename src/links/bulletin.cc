@@ -13,6 +13,8 @@
 #include <cstring>
 #include <optional>
 
+#include "base/caller.h"
+
 namespace kolo::links {
 namespace {
 
@@ -48,6 +50,7 @@ void sleepUntilPosted(Bulletin& bulletin, std::uint64_t number, int us) {
   const std::uint64_t seen = inOneOrder(entry.number).load();
   const timespec limit{us / 1'000'000, us % 1'000'000 * 1000L};
   if (seen != number && inOneOrder(bulletin.left).load() == 0 && !hasGivenUp(bulletin, number)) {
+    const WhileLent lent;
     const long slept =
         syscall(SYS_futex, futexOf(entry.number), FUTEX_WAIT, static_cast<std::uint32_t>(seen), &limit, nullptr, 0);
     if (slept != 0 && (errno == ENOSYS || errno == EPERM)) {

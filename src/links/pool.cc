@@ -9,8 +9,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/fork.h"
 #include "base/log.h"
-#include "bootstrap/socket.h"
 #include "links/blob.h"
 #include "links/surroundings.h"
 
@@ -218,7 +218,7 @@ std::shared_ptr<Share> Share::take(std::shared_ptr<Pool> pool, std::vector<int> 
 }
 
 Share::~Share() {
-  if (bootstrap::inForkedChild()) return;  // the memory is the parent's, which still uses it
+  if (isForkedInUse()) return;  // the memory is the parent's, which still uses it
   if (!isPublished_) {
     pool_->giveBack(at_, layout_.bytes());
     return;

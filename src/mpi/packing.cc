@@ -60,9 +60,37 @@ void sendToSelf(const void* from, MPI_Datatype sent, void* to, MPI_Datatype rece
 
 bool fitsAnInt(std::size_t bytes) { return bytes <= INT_MAX; }
 
+// Elements whose datatype has absolute addresses begin at MPI_BOTTOM, which MPICH takes in messages but refuses to pack
+// from or into. They are described from another address, by a datatype that is moved by as much.
+class FromAnAddress {
+ public:
+  explicit FromAnAddress(const Unpacked& given) : elements_(given) {
+    if (given.elements != MPI_BOTTOM) return;
+    static unsigned char somewhere;
+    const int one = 1;
+    const MPI_Aint back = -reinterpret_cast<MPI_Aint>(&somewhere);
+    check(PMPI_Type_create_hindexed(1, &one, &back, given.datatype, &moved_));
+    check(PMPI_Type_commit(&moved_));
+    elements_.elements = &somewhere;
+    elements_.datatype = moved_;
+  }
+  ~FromAnAddress() {
+    if (moved_ != MPI_DATATYPE_NULL) PMPI_Type_free(&moved_);
+  }
+  FromAnAddress(const FromAnAddress&) = delete;
+  FromAnAddress& operator=(const FromAnAddress&) = delete;
+  const Unpacked& operator*() const { return elements_; }
+
+ private:
+  Unpacked elements_;
+  MPI_Datatype moved_ = MPI_DATATYPE_NULL;
+};
+
 }  // namespace
 
-void pack(const Unpacked& from, unsigned char* to, MPI_Comm comm) {
+void pack(const Unpacked& given, unsigned char* to, MPI_Comm comm) {
+  const FromAnAddress placed(given);
+  const Unpacked& from = *placed;
 #if MPI_VERSION >= 4
   if (hasLargeCounts()) {
     MPI_Count position = 0;
@@ -78,7 +106,9 @@ void pack(const Unpacked& from, unsigned char* to, MPI_Comm comm) {
   });
 }
 
-void unpack(const unsigned char* from, const Unpacked& to, MPI_Comm comm) {
+void unpack(const unsigned char* from, const Unpacked& given, MPI_Comm comm) {
+  const FromAnAddress placed(given);
+  const Unpacked& to = *placed;
 #if MPI_VERSION >= 4
   if (hasLargeCounts()) {
     MPI_Count position = 0;

@@ -1,11 +1,12 @@
 // A function of the user's that is called while a thread waits.
 //
-// Thread safety: set() and isGiven() under the communicator's turn; make() from any thread, for a thread may wait for
-// another one's turn.
+// Thread safety: set() under the communicator's turn; the others from any thread, for a thread may wait for another
+// one's turn.
 #pragma once
 
 #include <kolo/kolo.h>
 
+#include <atomic>
 #include <mutex>
 
 #include "base/caller.h"
@@ -17,9 +18,10 @@ class UserProgress {
   void set(koloProgressFunction_t function, void* context) {
     const std::lock_guard lock(mutex_);
     function_ = function;
+    isGiven_.store(function != nullptr, std::memory_order_relaxed);
     context_ = context;
   }
-  bool isGiven() const { return function_ != nullptr; }
+  bool isGiven() const { return isGiven_.load(std::memory_order_relaxed); }
   // Calls the function, if there is one and the calling thread is the user's, which may use what others must not:
   // whether it was so.
   bool make() const {
@@ -30,7 +32,7 @@ class UserProgress {
     lock.unlock();
     if (function == nullptr) return false;
     const InUserFunction inside;
-    function(context);
+    callUsers(function, context);
     return true;
   }
 
@@ -38,6 +40,7 @@ class UserProgress {
   mutable std::mutex mutex_;
   koloProgressFunction_t function_ = nullptr;
   void* context_ = nullptr;
+  std::atomic<bool> isGiven_{false};
 };
 
 }  // namespace kolo::waiting

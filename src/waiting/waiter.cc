@@ -1,7 +1,6 @@
 #include "waiting/waiter.h"
 
 #include <sched.h>
-#include <time.h>
 
 #include <algorithm>
 #include <utility>
@@ -22,7 +21,7 @@ constexpr std::int64_t kAwakeNs = 1'000'000;
 // A rank that waits takes turns by yielding for so long, and naps from then on. A thread of the library's own shares
 // the core with threads of the user's, which compute meanwhile, as those of PyTorch's autograd do: each turn is time
 // that they lack.
-constexpr std::int64_t kTurnsNs = 100'000'000, kLibrarysTurnsNs = 5'000;
+constexpr std::int64_t kTurnsNs = 2'000'000, kLibrarysTurnsNs = 5'000;
 
 // What comes by posted links comes while this rank makes progress: a look. Where the rank is thought to have a core it
 // looks in vain once more, then lets others run: if nobody else wants the core, that costs little; but hosts may share
@@ -57,7 +56,7 @@ Fault Waiter::keepWaiting(int peer, executor::WaitState& state, bool isMessage, 
   // One or the other: the function may let others run itself, as Open MPI's does where ranks are more than cores, and
   // what was waited for may have come meanwhile.
   if (++state.rounds % 2 != 0 || !userProgress_.make()) {
-    rest(peer, now - state.startedNs);
+    rest(peer, state, now - state.startedNs);
   }
   return {};
 }
@@ -68,15 +67,15 @@ void Waiter::end() {
 
 // Leaves the core to others for a moment. A rank that waits for posted links may sleep in their transport, which wakes
 // it.
-void Waiter::rest(int peer, std::int64_t waitedNs) {
+void Waiter::rest(int peer, executor::WaitState& state, std::int64_t waitedNs) {
   const bool isLong = waitedNs > (caller.isLibrarys ? kLibrarysTurnsNs : kTurnsNs);
   const bool maySleep = isLong || waitedNs > kAwakeNs;
   if (maySleep && setup_.posts && (peer < 0 ? !setup_.peers.reachesByMapping() : setup_.peers[peer].isPosted())) {
     sharing_.sleeps();
-    setup_.peers.progress(peer, isLong ? 2000 : 200);
+    setup_.peers.progress(peer, static_cast<int>(napNs(waitedNs) / 1000));
   } else if (isLong) {
-    const timespec nap{0, 50'000};  // nobody notices that after a tenth of a second
-    nanosleep(&nap, nullptr);
+    state.naps = true;
+    nap(waitedNs, longestNapNs());
   } else {
     yield();
   }

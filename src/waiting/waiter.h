@@ -1,11 +1,11 @@
 // How a rank waits for others: the deadline, the failure that ends the wait, and who has the core meanwhile.
 //
 // A wait is a loop of looks at what it waits for. Between two looks it calls keepWaiting(), which says whether to give
-// up. The rank polls for a while where it has a core, and yields. After a long time it naps, or sleeps in a transport
-// that can wake it.
+// up. The rank polls for a while where it has a core, and yields. After a long time it naps (base/patience.h), or
+// sleeps in a transport that can wake it.
 //
 // Thread safety: under the communicator's turn, and with its links held where some are posted, but for polling(),
-// userProgress(), cores() and sharesCores(), which any thread may call.
+// userProgress(), cores(), sharesCores() and longestNapNs(), which any thread may call.
 // Invariants
 //  - Every wait ends: by the failure of the communicator, or by the deadline of the thread that waits or of the
 //    communicator.
@@ -15,6 +15,7 @@
 
 #include <cstdint>
 
+#include "base/patience.h"
 #include "executor/context.h"
 #include "failure/cause.h"
 #include "failure/failure_state.h"
@@ -45,6 +46,8 @@ class Waiter {
   UserProgress& userProgress() { return userProgress_; }
   int cores() const { return setup_.cores; }  // that the ranks may use, all together
   bool sharesCores() const { return setup_.cores < setup_.peers.ranks(); }
+  // The user's function may be what others wait for: then naps stay short.
+  std::int64_t longestNapNs() const { return userProgress_.isGiven() ? kLeastNapNs : kMostNapNs; }
 
   // After a look in vain: kNone, or why to give up. Leaves the core to others for a moment. peer -1: the rank waits for
   // nobody in particular.
@@ -64,7 +67,7 @@ class Waiter {
   int looks() const;
 
  private:
-  void rest(int peer, std::int64_t waitedNs);
+  void rest(int peer, executor::WaitState& state, std::int64_t waitedNs);
 
   const Setup setup_;
   UserProgress userProgress_;

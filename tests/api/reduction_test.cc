@@ -1,11 +1,19 @@
 // Reductions that users make: pre-multiplied sums and functions of their own.
 #include <algorithm>
 #include <atomic>
+#include <bit>
+#include <cfenv>
+#include <cfloat>
 #include <chrono>
 #include <cmath>
 #include <complex>
 #include <cstdint>
 #include <thread>
+
+#if defined(__x86_64__)
+#include <pmmintrin.h>
+#include <xmmintrin.h>
+#endif
 
 #include "support/ranks.h"
 
@@ -314,4 +322,77 @@ TEST_CASE("what a reduction function is refused does not let another thread into
     EXPECT(self, context.alone);
     EXPECT_OK(self, koloBarrier(self.comm, nullptr));
   });
+}
+
+namespace {
+
+// As torch.set_flush_denormal(True) does.
+void flushSubnormals() {
+#if defined(__x86_64__)
+  _MM_SET_FLUSH_ZERO_MODE(_MM_FLUSH_ZERO_ON);
+  _MM_SET_DENORMALS_ZERO_MODE(_MM_DENORMALS_ZERO_ON);
+#endif
+}
+
+// The sum of one float of each rank, by a blocking call and by the communicator's own thread.
+void expectSum(Self& self, float mine, float sum) {
+  float blocking = 0, started = 0;
+  EXPECT_OK(self, koloAllReduce(&mine, &blocking, 1, koloFloat32, koloSum, self.comm, nullptr));
+  koloRequest_t request = nullptr;
+  EXPECT_OK(self, koloIallReduce(&mine, &started, 1, koloFloat32, koloSum, self.comm, &request));
+  while (koloRequestTest(request) == koloInProgress) std::this_thread::yield();
+  EXPECT_OK(self, koloRequestFree(request));
+  EXPECT(self, std::bit_cast<std::uint32_t>(blocking) == std::bit_cast<std::uint32_t>(sum));
+  EXPECT(self, std::bit_cast<std::uint32_t>(started) == std::bit_cast<std::uint32_t>(sum));
+}
+
+}  // namespace
+
+TEST_CASE("a thread's floating-point mode changes no result, and is the thread's again afterwards", "[threads]") {
+  for (const bool isReproducible : {false, true}) {
+    koloConfig_t config = defaultConfig();
+    config.reproducible = isReproducible ? 1 : 0;
+    const World world(3, config);
+    for (const int who : {1, 3}) {  // one rank, or all
+      world.run([&](Self& self) {
+        if (self.rank != who && who != 3) {
+          expectSum(self, std::bit_cast<float>(1000U), std::bit_cast<float>(3000U));
+          expectSum(self, self.rank == 0 ? 1.0F : FLT_EPSILON / 8, 1.0F);
+          return;
+        }
+        flushSubnormals();
+        expectSum(self, std::bit_cast<float>(1000U), std::bit_cast<float>(3000U));
+        std::fesetround(FE_UPWARD);
+        expectSum(self, self.rank == 0 ? 1.0F : FLT_EPSILON / 8, 1.0F);
+        EXPECT(self, std::fegetround() == FE_UPWARD);
+#if defined(__x86_64__)
+        EXPECT(self, _MM_GET_FLUSH_ZERO_MODE() == _MM_FLUSH_ZERO_ON);
+#endif
+      });
+    }
+  }
+}
+
+TEST_CASE("a program's traps of floating-point exceptions do not fire in the library") {
+  std::array<koloComm_t, 2> comms{};
+  std::array<float, 2> results{};
+  koloConfig_t config = defaultConfig();
+  feenableexcept(FE_ALL_EXCEPT);  // the threads begin with them, too
+  const koloResult_t made = koloCommInitAll(comms.data(), 2, &config);
+  std::array<std::thread, 2> ranks;
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    ranks[rank] = std::thread([&, rank] {
+      const std::array<float, 3> mine{FLT_MAX, 0.1F, FLT_MIN};
+      std::array<float, 3> sums{};
+      (void)koloAllReduce(mine.data(), sums.data(), 3, koloFloat32, koloSum, comms[rank], nullptr);
+      results[rank] = sums[0];
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  for (const koloComm_t comm : comms) (void)koloCommDestroy(comm);
+  const int enabled = fegetexcept();
+  fedisableexcept(FE_ALL_EXCEPT);
+  REQUIRE_OK(made);
+  REQUIRE(enabled == FE_ALL_EXCEPT);
+  for (const float result : results) REQUIRE(std::isinf(result));
 }

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <random>
 
+#include "each_links.h"
 #include "support/ranks.h"
 #include "support/seed.h"
 
@@ -621,6 +622,58 @@ TEST_CASE("a window is registered by a request, in the order of the calls, if so
     EXPECT(self, koloIwindowRegister(self.comm, nullptr, kBytes, &window, &request) == koloInvalidPointer);
     EXPECT(self, koloIwindowRegister(self.comm, memory, kBytes, &window, nullptr) == koloInvalidPointer);
     EXPECT_OK(self, koloMemFree(memory));
+  });
+}
+
+namespace {
+
+// Calls that wait for all ranks by the control plane, or by bulletins.
+void registerWindow(Self& self) {
+  int memory = 0;
+  koloWindow_t window = nullptr;
+  EXPECT_OK(self, koloWindowRegister(self.comm, &memory, sizeof memory, &window));
+  EXPECT_OK(self, koloWindowDeregister(self.comm, window));
+}
+void startToRegisterWindow(Self& self) {
+  int memory = 0;
+  koloWindow_t window = nullptr;
+  koloRequest_t request = nullptr;
+  EXPECT_OK(self, koloIwindowRegister(self.comm, &memory, sizeof memory, &window, &request));
+  EXPECT_OK(self, finish(request));
+  EXPECT_OK(self, koloWindowDeregister(self.comm, window));
+}
+void split(Self& self) {
+  koloComm_t part = nullptr;
+  EXPECT_OK(self, koloCommSplit(self.comm, 0, self.rank, &part, nullptr));
+  EXPECT_OK(self, koloCommDestroy(part));
+}
+void makeGroup(Self& self) {
+  const std::array<int, 3> ranks{2, 1, 0};
+  koloComm_t group = nullptr;
+  EXPECT_OK(self, koloCommCreateGroup(self.comm, ranks.data(), 3, nullptr, &group, nullptr));
+  EXPECT_OK(self, koloCommDestroy(group));
+}
+
+}  // namespace
+
+TEST_CASE("a rank's messages go on while it waits for the others in another call", "[threads][links]") {
+  runOverEachLinks(3, [](Self& self) {
+    const std::vector<int> sent = numbers(400'003, 1);
+    for (void (*const call)(Self&) : {registerWindow, startToRegisterWindow, split, makeGroup}) {
+      std::vector<int> got(sent.size());
+      koloRequest_t request = nullptr;
+      // Rank 0 does not wait for its messages; rank 1 does, before it makes the call that rank 0 waits in.
+      if (self.rank == 0) EXPECT_OK(self, isend(self, sent, 1, 7, &request));
+      if (self.rank == 1)
+        EXPECT_OK(self, koloRecvTag(got.data(), got.size(), koloInt32, 0, 7, nullptr, self.comm, nullptr));
+      call(self);
+      if (self.rank == 0) EXPECT_OK(self, finish(request));
+      if (self.rank == 0) EXPECT_OK(self, irecv(self, got, 1, 8, &request));
+      if (self.rank == 1) EXPECT_OK(self, koloSendTag(sent.data(), sent.size(), koloInt32, 0, 8, self.comm, nullptr));
+      call(self);
+      if (self.rank == 0) EXPECT_OK(self, finish(request));
+      EXPECT(self, (self.rank == 2 || got == sent));
+    }
   });
 }
 

@@ -1,7 +1,7 @@
 // What an MPI program may rely on beside results, one thing for each run.
 //
 // usage: kolo-mpi-behaviour-FAMILY
-// progress|errors|lifetime|threads|fork|passing|tool|profiled|exit|abort|abort-nonblocking
+// progress|errors|lifetime|threads|fork|passing|absolute|tool|profiled|exit|abort|abort-nonblocking
 #include <dirent.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -231,6 +231,76 @@ void profiled() {
   MPI_Info_free(&info);
 }
 
+// Data that a datatype of absolute addresses says where to find: the buffer is MPI_BOTTOM.
+void absolute() {
+  constexpr int kHere = 3, kThere = 2, kBoth = kHere + kThere;
+  std::vector<int> here(kHere), there(kThere), all(static_cast<std::size_t>(ranks) * kBoth);
+  MPI_Aint places[2];
+  MPI_Get_address(here.data(), &places[0]);
+  MPI_Get_address(there.data(), &places[1]);
+  const int lengths[] = {kHere, kThere};
+  const MPI_Datatype ints[] = {MPI_INT, MPI_INT};
+  MPI_Datatype both = MPI_DATATYPE_NULL;
+  MPI_Type_create_struct(2, lengths, places, ints, &both);
+  MPI_Type_commit(&both);
+  const auto fill = [&](int with) {
+    for (int i = 0; i < kHere; ++i) here[static_cast<std::size_t>(i)] = with + i;
+    for (int i = 0; i < kThere; ++i) there[static_cast<std::size_t>(i)] = with + kHere + i;
+  };
+  const auto isFilled = [&](int with) { return here.front() == with && there.back() == with + kBoth - 1; };
+  const auto isGathered = [&] {
+    bool is = true;
+    for (int i = 0; i < ranks * kBoth; ++i) is &= all[static_cast<std::size_t>(i)] == 10 * (i / kBoth) + i % kBoth;
+    return is;
+  };
+  const auto inSome = [&](const auto& call) {  // whatever was there before
+    std::fill(all.begin(), all.end(), -1);
+    fill(10 * rank);
+    call();
+    return isGathered();
+  };
+  MPI_Request request = MPI_REQUEST_NULL;
+  for (const bool isNonblocking : {false, true}) {
+    const auto end = [&] { MPI_Wait(&request, MPI_STATUS_IGNORE); };
+    fill(10 * rank);
+    if (isNonblocking) MPI_Ibcast(MPI_BOTTOM, 1, both, 1, MPI_COMM_WORLD, &request), end();
+    else MPI_Bcast(MPI_BOTTOM, 1, both, 1, MPI_COMM_WORLD);
+    expect(isFilled(10), "a broadcast of data at absolute addresses");
+    expect(inSome([&] {
+             if (isNonblocking)
+               MPI_Iallgather(MPI_BOTTOM, 1, both, all.data(), kBoth, MPI_INT, MPI_COMM_WORLD, &request), end();
+             else MPI_Allgather(MPI_BOTTOM, 1, both, all.data(), kBoth, MPI_INT, MPI_COMM_WORLD);
+           }),
+           "an all-gather of data at absolute addresses");
+    const bool gathered = inSome([&] {
+      if (isNonblocking)
+        MPI_Igather(MPI_BOTTOM, 1, both, all.data(), kBoth, MPI_INT, 0, MPI_COMM_WORLD, &request), end();
+      else MPI_Gather(MPI_BOTTOM, 1, both, all.data(), kBoth, MPI_INT, 0, MPI_COMM_WORLD);
+    });
+    expect(rank != 0 || gathered, "a gather of data at absolute addresses");
+    for (int i = 0; i < ranks * kBoth; ++i) all[static_cast<std::size_t>(i)] = 100 * (i / kBoth) + i % kBoth;
+    if (isNonblocking)
+      MPI_Iscatter(all.data(), kBoth, MPI_INT, MPI_BOTTOM, 1, both, 0, MPI_COMM_WORLD, &request), end();
+    else MPI_Scatter(all.data(), kBoth, MPI_INT, MPI_BOTTOM, 1, both, 0, MPI_COMM_WORLD);
+    expect(isFilled(100 * rank), "a scatter to absolute addresses");
+    const std::vector<int> one(static_cast<std::size_t>(ranks), 1), some(one.size(), kBoth), zeros(one.size(), 0);
+    std::vector<int> begins(one.size());
+    for (int i = 0; i < ranks; ++i) begins[static_cast<std::size_t>(i)] = i * kBoth * static_cast<int>(sizeof(int));
+    const std::vector<MPI_Datatype> given(one.size(), both), taken(one.size(), MPI_INT);
+    expect(inSome([&] {
+             if (isNonblocking)
+               MPI_Ialltoallw(MPI_BOTTOM, one.data(), zeros.data(), given.data(), all.data(), some.data(),
+                              begins.data(), taken.data(), MPI_COMM_WORLD, &request),
+                   end();
+             else
+               MPI_Alltoallw(MPI_BOTTOM, one.data(), zeros.data(), given.data(), all.data(), some.data(), begins.data(),
+                             taken.data(), MPI_COMM_WORLD);
+           }),
+           "an all-to-all of data at absolute addresses");
+  }
+  MPI_Type_free(&both);
+}
+
 // As many at once.
 void sumNonblocking(int count) {
   std::vector<int> sums(static_cast<std::size_t>(count), -1);
@@ -289,6 +359,7 @@ int main(int argc, char** argv) {
   else if (what == "threads") threads();
   else if (what == "fork") forks();
   else if (what == "passing") passing();
+  else if (what == "absolute") absolute();
   else if (what == "tool") tool();
   else if (what == "profiled") profiled();
   else if (what == "exit") {

@@ -105,6 +105,10 @@ class Interposer(unittest.TestCase):
     def test_programs_that_call_mpi_as_they_end(self):
         self.assertEqual(self.behaves("exit").calls(), {"MPI_Allreduce": (2, 0), "MPI_Iallreduce": (3, 0), "MPI_Allgather": (1, 0)})
 
+    def test_data_at_absolute_addresses(self):
+        calls = self.behaves("absolute").calls()
+        self.assertEqual((len(calls), set(calls.values())), (10, {(1, 0)}), calls)
+
     def test_what_is_not_covered_is_passed_on_and_said(self):
         job = self.behaves("passing", settings={"KOLO_DEBUG": "debug"})
         self.assertEqual(job.calls()["MPI_Allreduce"], (0, 2))

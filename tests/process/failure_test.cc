@@ -1,10 +1,13 @@
 // Processes that die, stop, or leave without a word: the others say so, and name them, in time.
+#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "process/job.h"
@@ -149,6 +152,52 @@ int leaveWithoutWord(const std::vector<std::string>& arguments) {
 }
 KOLO_ROLE(leaveWithoutWord);
 
+// The last rank's thread leaves the library in a way that nothing returns from; the others wait for it. arguments: "-",
+// how
+int endInsideOfACall(const std::vector<std::string>& arguments) {
+  int rank = -1, ranks = 0;
+  koloComm_t comm = joinWith(arguments, rank, ranks);
+  const bool ends = rank == ranks - 1;
+  const std::string& how = arguments[1];
+  koloRedOp_t op = koloSum;
+  bool doesThrow = ends && how == "reduction";
+  const koloRedFunction_t fold = [](void*, const void*, std::size_t, koloDataType_t, void* context) {
+    if (*static_cast<bool*>(context)) throw std::runtime_error("of the user's function");
+  };
+  MUST_OK(koloRedOpCreate(&op, fold, 1, &doesThrow, comm));
+  MUST_OK(koloBarrier(comm, nullptr));
+  std::printf("ready\n");
+  if (ends && how == "progress")
+    MUST_OK(koloCommSetProgress(
+        comm, [](void*) { throw 1; }, nullptr));
+  if (ends && how == "notice") {
+    koloRequest_t request = nullptr;
+    int mine = 0;
+    MUST_OK(koloIsend(&mine, 1, koloInt32, rank, 0, comm, &request));
+    koloRequestNotify(
+        request, [](koloResult_t, const char*, void*) { throw 1; }, nullptr);
+  }
+  const auto waitInVain = [comm] {
+    int never = 0;
+    koloRecv(&never, 1, koloInt32, 0, comm, nullptr);
+  };
+  if (ends && how == "cancel") {
+    std::thread waits(waitInVain);
+    usleep(50'000);
+    pthread_cancel(waits.native_handle());
+    waits.join();
+  }
+  if (ends && how != "reduction") waitInVain();
+  std::vector<int> mine(1000, 1), sums(1000);
+  koloResult_t result = koloAllReduce(mine.data(), sums.data(), mine.size(), koloInt32, op, comm, nullptr);
+  if (result == koloSuccess)
+    result = koloBarrier(comm, nullptr);  // where this rank's result needed nothing of the last
+  report(result);
+  koloCommDestroy(comm);
+  return 0;
+}
+KOLO_ROLE(endInsideOfACall);
+
 void expectFailure(Job& job, int rank, koloResult_t code, int culprit, std::int64_t since, std::int64_t mostMs) {
   const Ended ended = job.wait(rank);
   INFO("rank " << rank << ", status " << ended.status << ":\n" << ended.output);
@@ -196,6 +245,18 @@ TEST_CASE("a rank that exits without destroying its communicator is named") {
   const std::int64_t since = nowMs();
   CHECK(job.wait(2).exitedWith(0));
   for (int rank = 0; rank < 2; ++rank) expectFailure(job, rank, koloRemoteError, 2, since, 6000 * kSlowness);
+}
+
+TEST_CASE(
+    "an exception from a function of the user's, and a cancelled thread, end the process, and the others say so") {
+  for (const char* const how : {"reduction", "progress", "notice", "cancel"}) {
+    INFO(how);
+    Job job(3, "endInsideOfACall", {"-", how});
+    job.waitForLine("ready");
+    const std::int64_t since = nowMs();
+    CHECK(job.wait(2).killedBy(SIGABRT));
+    for (int rank = 0; rank < 2; ++rank) expectFailure(job, rank, koloRemoteError, 2, since, 6000 * kSlowness);
+  }
 }
 
 TEST_CASE("a rank that stops is named when the time is over") {

@@ -114,6 +114,52 @@ TEST_CASE("One is in the turn at a time, whoever has the bias, and places are se
   REQUIRE(count == own + disturbed);
 }
 
+TEST_CASE("A turn that is lent is borrowed, entered by nobody, and taken back from who has it", "[turn][threads]") {
+  Bias bias;
+  Turn turn;
+  const bool isByBias = GENERATE(false, true) && Bias::isPossible();
+  if (isByBias) turn.leanOn(bias);
+  takeTurns(turn, kLong);
+  std::atomic<bool> stop{false}, isEntered{false};
+  std::uint64_t count = 0, inside = 0, borrowed = 0;  // not atomic: the turn orders it
+  const std::uint64_t entered = turn.enter();
+  REQUIRE((entered == Turn::kByBias) == isByBias);
+  REQUIRE_FALSE(turn.tryBorrow());
+  std::thread borrower([&] {
+    while (!stop) {
+      if (!turn.tryBorrow()) continue;
+      if (++inside != 1) std::abort();
+      ++borrowed;
+      --inside;
+      turn.giveBack();
+    }
+  });
+  const auto lendUntilBorrowed = [&] {
+    for (bool isBorrowed = false; !isBorrowed;) {
+      const std::uint64_t before = borrowed;
+      turn.lend(entered);
+      std::this_thread::yield();
+      turn.takeBack(entered);
+      if (++inside != 1) std::abort();
+      ++count;
+      --inside;
+      isBorrowed = borrowed != before;
+    }
+  };
+  for (int i = 0; i < 200; ++i) lendUntilBorrowed();
+  std::thread other([&] {
+    const InTurn served(turn);
+    isEntered = true;
+  });
+  for (int i = 0; i < 200; ++i) lendUntilBorrowed();
+  REQUIRE_FALSE(isEntered);
+  stop = true;
+  borrower.join();
+  REQUIRE(count >= 400);
+  turn.leave(entered);
+  other.join();
+}
+
 TEST_CASE("Who is inside by the bias does not enter again", "[turn]") {
   if (!Bias::isPossible()) return;
   Bias bias, other;

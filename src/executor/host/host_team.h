@@ -87,8 +87,9 @@ class HostTeam {
   void moveRows(const device::RowMove& move) { executor::moveRows(move); }
 
  private:
-  bool poll(const device::Counter& counter, std::uint64_t target) const {
-    return context_.polling.until([&] { return device::loadAcquire(counter) >= target; });
+  bool poll(const device::Counter& counter, std::uint64_t target, bool naps) const {
+    const auto hasCome = [&] { return device::loadAcquire(counter) >= target; };
+    return naps ? hasCome() : context_.polling.until(hasCome);
   }
   bool pollAndProgress(const device::Counter& counter, std::uint64_t target, int peer) {
     const int most = context_.owner->looks();
@@ -102,7 +103,7 @@ class HostTeam {
     WaitState state;
     for (;;) {
       // A mapped peer writes the counter itself; those by posted links need this rank's help meanwhile.
-      if (!work_.links[peer].isPosted && poll(counter, target)) return true;
+      if (!work_.links[peer].isPosted && poll(counter, target, state.naps)) return true;
       if (context_.posts && pollAndProgress(counter, target, peer)) return true;
       const device::Fault fault = context_.owner->keepWaiting(work_, peer, state);
       // What has arrived counts, even if the communicator failed meanwhile: the operation may still be whole.

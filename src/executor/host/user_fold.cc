@@ -22,7 +22,7 @@ void userFold(const UserReduction& user, const device::ReduceArgs& args) {
     std::memcpy(acc, static_cast<const unsigned char*>(args.src[0]) + begin, bytes);
     for (int s = 1; s < args.srcCount; ++s) {
       std::memcpy(next, static_cast<const unsigned char*>(args.src[s]) + begin, bytes);
-      user.function(acc, next, count, user.datatype, user.context);
+      callUsers(user.function, acc, next, count, user.datatype, user.context);
     }
     for (int d = 0; d < args.dstCount; ++d) std::memcpy(static_cast<unsigned char*>(args.dst[d]) + begin, acc, bytes);
   }
