@@ -14,10 +14,11 @@ using comm::VectorCounts;
 using device::Collective;
 
 // One that the call, and the counts of a v-variant, describe in full.
-template <class Check, class... Counts>
-koloResult_t run(const char* function, const Call& call, koloComm_t comm, const Where& where, Check&& check,
+template <Collective collective, class Check, class... Counts>
+koloResult_t run(const char* function, Call&& call, koloComm_t comm, const Where& where, Check&& check,
                  const Counts&... counts) noexcept {
-  return guard(function, [&]() -> Status {
+  call.collective = collective;
+  const auto body = [&]() -> Status {
     if (where.isHere()) {
       const Inside<comm::Communicator> communicator =
           findRepeated(call, communicators.remember(reinterpret_cast<std::uintptr_t>(comm)), counts...);
@@ -27,7 +28,8 @@ koloResult_t run(const char* function, const Call& call, koloComm_t comm, const 
     }
     Operation operation{call, {}, {}};
     return submitCollective(operation, comm, where, check, counts...);
-  });
+  };
+  return guard<device::isIn(collective, device::kReducing)>(function, body);
 }
 
 // How many blocks a buffer holds: one, or one for each rank.
@@ -120,8 +122,7 @@ Status checkBlocks(comm::Communicator& communicator, const Operation& o) {
 
 template <const Shape& shape>
 koloResult_t collective(const char* function, Call call, koloComm_t comm, const Where& where) noexcept {
-  call.collective = shape.collective;
-  return run(function, call, comm, where, checkBlocks<shape>);
+  return run<shape.collective>(function, std::move(call), comm, where, checkBlocks<shape>);
 }
 
 // The arrays of one buffer of a v-variant, as the caller gave them; displs may be NULL.
@@ -197,11 +198,10 @@ koloResult_t vectorCollective(const char* function, Call call, const Given& give
     o.counts = std::move(taken);
     return {};
   };
-  call.collective = shape.collective;
   call.vector = true;
-  return run(function, call, comm, where, check,
-             gathers ? CountArrays{.recvCounts = given.counts, .recvDispls = given.displs}
-                     : CountArrays{.sendCounts = given.counts, .sendDispls = given.displs});
+  return run<shape.collective>(function, std::move(call), comm, where, check,
+                               gathers ? CountArrays{.recvCounts = given.counts, .recvDispls = given.displs}
+                                       : CountArrays{.sendCounts = given.counts, .sendDispls = given.displs});
 }
 
 // The v-variant in which both buffers hold the blocks of all ranks.
@@ -228,14 +228,13 @@ koloResult_t exchange(const char* function, Call call, const Given& sends, const
     o.counts = std::move(taken);
     return {};
   };
-  call.collective = Collective::kAllToAll;
   call.vector = true;
-  return run(function, call, comm, where, check, CountArrays{sends.counts, sends.displs, recvs.counts, recvs.displs});
+  return run<Collective::kAllToAll>(function, std::move(call), comm, where, check,
+                                    CountArrays{sends.counts, sends.displs, recvs.counts, recvs.displs});
 }
 
 koloResult_t barrier(const char* function, koloComm_t comm, const Where& where) noexcept {
-  return run(function, {.collective = Collective::kBarrier}, comm, where,
-             [](const auto&, const Operation&) { return Status(); });
+  return run<Collective::kBarrier>(function, {}, comm, where, [](const auto&, const Operation&) { return Status(); });
 }
 
 }  // namespace

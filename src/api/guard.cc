@@ -17,6 +17,26 @@ std::string& lastError() {
   return ofThread<LastError>().message;
 }
 
+koloResult_t keepError(const char* function, const Status& status) {
+  if (status.code() == koloInProgress) return koloInProgress;  // no error
+  lastError() = fmt::format("{}: {}", function, status.message());
+  if (!isForkedInUse()) log::info("{}", lastError());
+  return status.code();
+}
+
+koloResult_t keepException() {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    lastError().clear();
+    return koloOutOfMemory;
+  } catch (const std::exception& problem) {
+    lastError() = problem.what();
+  } catch (...) {
+  }
+  return koloInternalError;
+}
+
 namespace {
 
 // Made by the linker, all zero, so that a page of a table takes memory only when it is used; never destroyed.

@@ -22,25 +22,20 @@ namespace kolo::api {
 // The calling thread's last message.
 std::string& lastError();
 
-// Runs the body of an API function. Threads of the library are started in there, so they have the usual mode, too.
-template <class Body>
+// What a function returns whose body has failed. Its message is kept.
+koloResult_t keepError(const char* function, const Status& status);
+koloResult_t keepException();  // REQUIRES: one is being handled
+
+// Runs the body of an API function, in the usual floating-point mode. Threads of the library are started in there, so
+// they have it, too. calculates: false for what finds the mode itself where it needs it.
+template <bool calculates = true, class Body>
 koloResult_t guard(const char* function, Body&& body) noexcept {
-  const UsualFloatMode usual;
+  const UsualFloatMode usual(calculates);
   try {
     const Status status = body();
-    if (status.ok()) return koloSuccess;
-    if (status.code() == koloInProgress) return koloInProgress;  // no error
-    lastError() = fmt::format("{}: {}", function, status.message());
-    if (!isForkedInUse()) log::info("{}", lastError());
-    return status.code();
-  } catch (const std::bad_alloc&) {
-    lastError().clear();
-    return koloOutOfMemory;
-  } catch (const std::exception& problem) {
-    lastError() = problem.what();
-    return koloInternalError;
+    return status.ok() ? koloSuccess : keepError(function, status);
   } catch (...) {
-    return koloInternalError;
+    return keepException();
   }
 }
 

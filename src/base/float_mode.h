@@ -17,7 +17,8 @@ namespace kolo {
 
 class UsualFloatMode {
  public:
-  UsualFloatMode() : before_(get()) {
+  // isNeeded: false for what calculates nothing.
+  explicit UsualFloatMode(bool isNeeded = true) : before_(isNeeded ? get() : kUsual) {
     if ((before_ & kMode) != kUsual) [[unlikely]]
       set(kUsual);
   }

@@ -6,6 +6,7 @@
 #include "algorithms/bounds.h"
 #include "algorithms/catalogue.h"
 #include "algorithms/names.h"
+#include "base/float_mode.h"
 #include "planner/network.h"
 
 namespace kolo::planner {
@@ -165,6 +166,7 @@ bool tellCallsApart(const std::vector<Wish>& wishes) {
 }
 
 Choice choose(const Query& query, const Machine& machine, const std::vector<Wish>& wishes) {
+  const UsualFloatMode asOnAllRanks;
   Choice choice;
   const Wish* const force = findForceThatFits(query, machine, wishes, false);
   const Wish* const directForce = findForceThatFits(query, machine, wishes, true);
