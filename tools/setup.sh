@@ -127,11 +127,21 @@ kolo_torch_python() {
   done
   [[ ${CI-} == true ]] || return 0
   echo "installing torch 2.15 in $ours" >&2
-  if python3 -m venv "$ours" >&2 && "$ours/bin/pip" install -q 'torch==2.15.*' setuptools wheel numpy expecttest >&2; then
+  if python3 -m venv "$ours" >&2 && "$ours/bin/pip" install -q 'torch==2.15.*' 'setuptools>=77' numpy expecttest >&2; then
     echo "$ours/bin/python"
   else
     echo "not installed, the tests that need it are skipped: torch" >&2
   fi
+}
+
+# Installs what tools/run-tests --all tries with Kolo for the PyTorch of the Python $1, if that Python is ours: another version of torch.
+# Only where CI is "true", for it takes minutes and gigabytes.
+kolo_torch_others() {
+  local other=$kolo_top/torch-python-2.14
+  [[ ${CI-} == true && $1 == "$kolo_top/torch-python/bin/python" ]] || return 0
+  echo "installing torch 2.14 in $other" >&2
+  [[ -x $other/bin/python ]] || { python3 -m venv "$other" >&2 && "$other/bin/pip" install -q 'torch==2.14.*' 'setuptools>=77' numpy >&2; } ||
+    echo "not installed, and not tried: torch 2.14" >&2
 }
 
 # Configures $1 with the options that follow, unless it was configured with the same before.

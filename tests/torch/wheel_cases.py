@@ -1,7 +1,9 @@
 """The wheel: made of this build, installed in a folder, found by torch itself."""
 
+import importlib.metadata
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -12,7 +14,7 @@ import torch
 from groups_cases import torchrun
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
-FINDS_ITSELF = tuple(int(word) for word in torch.__version__.split(".")[:2]) >= (2, 14)
+TORCH_HERE = ".".join(torch.__version__.split(".")[:2])
 
 SCRIPT = """
 import os
@@ -34,20 +36,89 @@ def run(*command):
     return done.stdout
 
 
+def install_wheel(folder, python=sys.executable, build=None):
+    """Makes a wheel, of a folder that is built for this Python's torch, and installs it: (the wheel, the folder to import it from)."""
+    given = ["--build-dir", build] if build else []
+    made = run(TOP / "tools" / "build-torch-wheel", "--python", python, *given, "--out", folder)
+    wheel, site = made.splitlines()[-1], os.path.join(folder, "site")
+    run(python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", site, wheel)
+    return wheel, site
+
+
+def install_this_build(folder):
+    """The same of the build that is tested; of a wheel that is tested, nothing is left to do."""
+    tested = pathlib.Path(os.environ["KOLO_TORCH_FOLDER"]).resolve()
+    if list(tested.glob("kolo_torch-*.dist-info")):
+        return None, str(tested)
+    return install_wheel(folder, build=tested.parents[1])
+
+
 class Wheel(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()  # pylint: disable=consider-using-with
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.wheel, cls.site = install_this_build(cls.folder.name)
+
+    def run_script(self, text, **variables):
+        script = os.path.join(self.folder.name, "script.py")
+        pathlib.Path(script).write_text(text, encoding="utf-8")
+        return torchrun(script, PYTHONPATH=self.site, **variables)
+
     def test_torch_finds_what_pip_has_installed(self):
-        build = pathlib.Path(os.environ["KOLO_TORCH_FOLDER"]).resolve().parents[1]
-        with tempfile.TemporaryDirectory() as folder:
-            made = run(
-                TOP / "tools" / "build-torch-wheel", "--python", sys.executable, "--build-dir", build, "--out", folder
-            )
-            wheel = made.splitlines()[-1]
-            site = os.path.join(folder, "site")
-            run(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", site, wheel)
-            script = os.path.join(folder, "script.py")
-            with open(script, "w", encoding="utf-8") as file:
-                file.write(("" if FINDS_ITSELF else "import kolo_torch\n") + SCRIPT)
-            status, output = torchrun(script, PYTHONPATH=site)
-            self.assertEqual(status, 0, output)
-            self.assertEqual(output.count("sum 2 by"), 2, output)
-            self.assertEqual(output.count(os.path.join(site, "kolo_torch", "lib", "libkolo.so.0")), 2, output)
+        status, output = self.run_script(SCRIPT)
+        self.assertEqual(status, 0, output)
+        self.assertEqual(output.count("sum 2 by"), 2, output)
+        self.assertEqual(output.count(os.path.join(self.site, "kolo_torch", "lib", "libkolo.so.0")), 2, output)
+
+    def imported(self, *lines, **variables):
+        """What Python prints that imports torch and runs these lines."""
+        environment = {**os.environ, "PYTHONPATH": self.site, **variables}
+        command = [sys.executable, "-c", "; ".join(["import torch", *lines])]
+        done = subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+        return done.returncode, done.stdout
+
+    def check_refused(self, change, what):
+        _, output = self.imported(change, "import kolo_torch")
+        error = output.splitlines()[-1]
+        self.assertIn(f"was built for torch {TORCH_HERE} with", error)
+        self.assertIn(f"and this is torch {what}. Build it for this one", error)
+        self.assertIn(f"tools/build-torch-wheel --python {sys.executable}", error)
+
+    def test_another_torch_is_refused_in_a_sentence(self):
+        """A torch that is only said to be another. versions_cases.py has others."""
+        cuda = "with CUDA" if torch.version.cuda else "without CUDA"
+        self.check_refused("torch.__version__ = '2.99.1'", f"2.99.1 {cuda}")
+        built = pathlib.Path(self.site, "kolo_torch", "_build.py").read_text(encoding="utf-8")
+        if "WITH_CUDA = True" in built:
+            self.check_refused("torch.version.cuda = None", f"{torch.__version__} without CUDA")
+
+    def test_the_wheel_says_what_it_is(self):
+        found = next(iter(importlib.metadata.distributions(path=[self.site])))
+        metadata = found.metadata
+        self.assertEqual(metadata["Name"], "kolo-torch")
+        self.assertEqual(found.requires, [f"torch=={TORCH_HERE}.*"])
+        self.assertTrue(found.version.endswith(f"+torch{TORCH_HERE}"), found.version)
+        _, version = self.imported("import kolo_torch", "print(kolo_torch.__version__)")
+        self.assertEqual(version.strip(), found.version)
+        self.assertIn("torch.distributed", metadata["Summary"])
+        self.assertIn("Operating System :: POSIX :: Linux", metadata.get_all("Classifier"))
+        self.assertIn("# Kolo for PyTorch", metadata.get_payload())
+        if self.wheel:
+            self.assertRegex(os.path.basename(self.wheel), r"-cp3\d+-cp3\d+-manylinux_2_\d+_\w+\.whl$")
+
+    def test_the_wheel_has_the_licences_of_what_it_carries(self):
+        """Where packages are Debian's."""
+        libraries = pathlib.Path(self.site, "kolo_torch", "lib").iterdir()
+        carried = {re.match(r"lib(\w+)\.so", path.name)[1] for path in libraries} - {"kolo"}
+        self.assertGreaterEqual(carried, {"fmt", "hwloc", "sodium"})
+        texts = list(pathlib.Path(self.site).glob("*.dist-info/licenses/*"))
+        self.assertIn("LICENSE", {text.name for text in texts})
+        if not os.path.exists("/var/lib/dpkg/status"):
+            self.skipTest("licences of libraries are found by dpkg, which is not here")
+        for library in [*carried, "nlohmann"]:
+            named = [text for text in texts if library in text.name]
+            self.assertEqual(len(named), 1, texts)
+            self.assertRegex(named[0].read_text(encoding="utf-8"), "(?i)copyright")
