@@ -134,12 +134,14 @@ kolo_torch_python() {
   fi
 }
 
-# Installs what tools/run-tests --all tries with Kolo for the PyTorch of the Python $1, if that Python is ours: another version of torch.
-# Only where CI is "true", for it takes minutes and gigabytes.
+# Installs what tools/run-tests --all tries with Kolo for the PyTorch of the Python $1, if that Python is ours: frameworks, and another version of
+# torch. Only where CI is "true", for it takes minutes and gigabytes.
 kolo_torch_others() {
   local other=$kolo_top/torch-python-2.14
   [[ ${CI-} == true && $1 == "$kolo_top/torch-python/bin/python" ]] || return 0
-  echo "installing torch 2.14 in $other" >&2
+  echo "installing frameworks in torch-python, and torch 2.14 in $other" >&2
+  "$1" -m pip install -q accelerate transformers lightning 'ray[train]' >&2 || echo "not installed, and not tried: frameworks" >&2
+  "$1" -m pip install -q --no-build-isolation deepspeed >&2 || echo "not installed, and not tried: deepspeed" >&2
   [[ -x $other/bin/python ]] || { python3 -m venv "$other" >&2 && "$other/bin/pip" install -q 'torch==2.14.*' 'setuptools>=77' numpy >&2; } ||
     echo "not installed, and not tried: torch 2.14" >&2
 }

@@ -151,6 +151,7 @@ class Package(build_py):
         into = pathlib.Path(self.build_lib)
         into.mkdir(parents=True, exist_ok=True)
         lay_out(build(), into / "kolo_torch")
+        shutil.copy(HERE / "kolo_torch_autoload.py", into)
 
 
 class Wheel(bdist_wheel):
@@ -178,6 +179,7 @@ setup(
     version=f"{KOLO}+torch{TORCH}",
     install_requires=[f"torch=={TORCH}.*"],
     packages=["kolo_torch"],
+    py_modules=["kolo_torch_autoload"],
     distclass=Compiled,
     cmdclass={"build_py": Package, "bdist_wheel": Wheel},
     options={"build": {"build_base": STAGE}, "egg_info": {"egg_base": STAGE}},

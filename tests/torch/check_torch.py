@@ -27,6 +27,7 @@ MODULES = [
     "wheel_cases",
     "differential_cases",
     "torchs_own_cases",
+    "frameworks_cases",
     "versions_cases",
 ]
 

@@ -23,15 +23,15 @@ PATIENCE = 100  # seconds for a test
 
 def make_tests(backend):
     """The class of torch's tests, to be made with a test's name."""
-    import torch.distributed as dist  # pylint: disable=import-outside-toplevel
     from torch.testing._internal import common_distributed  # pylint: disable=import-outside-toplevel
     from torch.testing._internal.distributed import distributed_test  # pylint: disable=import-outside-toplevel
 
     if backend == "kolo":
         common_distributed.DistTestCases.backend_feature["ddp"].add("kolo")
     if backend == "kolo-as-gloo":
-        creator = dist.Backend._plugins["KOLO"]  # pylint: disable=protected-access
-        dist.Backend._plugins["GLOO"] = creator  # pylint: disable=protected-access
+        import kolo_torch  # pylint: disable=import-outside-toplevel
+
+        kolo_torch.in_place_of_gloo()
         distributed_test.get_profiling_event = as_of_gloo(distributed_test.get_profiling_event)
     logging.disable(logging.CRITICAL)
 
@@ -91,7 +91,7 @@ def main():
             TEMP_DIR=temporary,
             OMP_NUM_THREADS="1",
         )
-        if backend != "gloo":
+        if backend == "kolo":
             import kolo_torch  # noqa: F401  pylint: disable=import-outside-toplevel,unused-import
         tests = make_tests(backend)
         names = chosen or unittest.TestLoader().getTestCaseNames(tests)

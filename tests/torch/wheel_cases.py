@@ -15,6 +15,7 @@ from groups_cases import torchrun
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 TORCH_HERE = ".".join(torch.__version__.split(".")[:2])
+SAID = "makes the groups that ask for gloo"
 
 SCRIPT = """
 import os
@@ -26,6 +27,26 @@ dist.all_reduce(tensor)
 mapped = {line.split()[-1] for line in open(f"/proc/{os.getpid()}/maps") if "libkolo" in line}
 os.write(1, f"sum {int(tensor[0])} by {' '.join(mapped)}\\n".encode())  # whole: both ranks write to one pipe
 dist.destroy_process_group()
+"""
+
+# Groups of each way to ask for Gloo.
+BY_GLOOS_NAME = """
+import os
+import torch
+import torch.distributed as dist
+cpu = torch.device("cpu")
+def name_of(group, asked):
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor, group=group)
+    assert tensor[0] == 2 and dist.get_backend(group) == asked, dist.get_backend(group)
+    return group._get_backend(cpu).name()
+dist.init_process_group()
+names = [name_of(dist.group.WORLD, "undefined")]
+options = dist.ProcessGroupGloo._Options()
+for backend, given in (("gloo", None), ("gloo", options), ("cpu:gloo", None)):
+    names.append(name_of(dist.new_group(backend=backend, pg_options=given), backend))
+dist.destroy_process_group()
+os.write(1, f"groups of {' '.join(names)}\\n".encode())
 """
 
 
@@ -47,6 +68,9 @@ def install_wheel(folder, python=sys.executable, build=None):
 
 def install_this_build(folder):
     """The same of the build that is tested; of a wheel that is tested, nothing is left to do."""
+    found = next(iter(importlib.metadata.distributions(name="setuptools")), None)
+    if found is None or int(found.version.split(".")[0]) < 77:
+        raise unittest.SkipTest(f"a wheel needs: {sys.executable} -m pip install 'setuptools>=77'")
     tested = pathlib.Path(os.environ["KOLO_TORCH_FOLDER"]).resolve()
     if list(tested.glob("kolo_torch-*.dist-info")):
         return None, str(tested)
@@ -70,6 +94,15 @@ class Wheel(unittest.TestCase):
         self.assertEqual(status, 0, output)
         self.assertEqual(output.count("sum 2 by"), 2, output)
         self.assertEqual(output.count(os.path.join(self.site, "kolo_torch", "lib", "libkolo.so.0")), 2, output)
+        self.assertNotIn(SAID, output)
+
+    def test_groups_that_ask_for_gloo(self):
+        for value, name in (("1", "kolo"), ("0", "gloo")):
+            with self.subTest(KOLO_TORCH_REPLACE_GLOO=value):
+                status, output = self.run_script(BY_GLOOS_NAME, KOLO_TORCH_REPLACE_GLOO=value)
+                self.assertEqual(status, 0, output)
+                self.assertEqual(output.count(f"groups of {name} {name} {name} {name}\n"), 2, output)
+                self.assertEqual(output.count(SAID), 1 if name == "kolo" else 0, output)
 
     def imported(self, *lines, **variables):
         """What Python prints that imports torch and runs these lines."""
@@ -79,6 +112,15 @@ class Wheel(unittest.TestCase):
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
         )
         return done.returncode, done.stdout
+
+    def test_without_the_variable_torch_imports_nothing_of_it(self):
+        status, output = self.imported("import sys", "print('kolo_torch' in sys.modules)")
+        self.assertEqual((status, output), (0, "False\n"))
+
+    def test_a_malformed_variable_is_named(self):
+        status, output = self.imported(KOLO_TORCH_REPLACE_GLOO="yes")
+        self.assertNotEqual(status, 0)
+        self.assertIn("KOLO_TORCH_REPLACE_GLOO is 'yes', expected 1", output)
 
     def check_refused(self, change, what):
         _, output = self.imported(change, "import kolo_torch")
