@@ -1,5 +1,6 @@
 // Reductions that users make: pre-multiplied sums and functions of their own.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cfenv>
