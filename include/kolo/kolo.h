@@ -814,10 +814,11 @@ KOLO_API koloResult_t koloGroupEnd(void);
  *  - koloCommFinalize and koloCommDestroy wait for requests. A receive for which no message has come ends with
  *    koloAborted, or with koloRemoteError if the rank that it waits for has ended its communicator before.
  *
- * Ownership: the caller gives every request back by koloRequestFree. A process has at most 16384 requests at a time;
- *   the next call returns koloOutOfMemory.
+ * Ownership: the caller gives every request back by koloRequestFree.
  * Threads: any thread may call any function below, also several threads for one request at the same time.
  *   koloRequestFree ends after the others.
+ * Resources: a process has as many requests at a time as its memory allows, up to 16 million. The next call returns
+ *   koloOutOfMemory.
  *
  * The comment of a function that starts a request names another function. What that function's comment says holds here
  * too, but for three labels:
@@ -1259,7 +1260,7 @@ KOLO_API koloResult_t koloRedOpDestroy(koloRedOp_t op, koloComm_t comm);
 
 /* Makes a stream, whose operations run one after the other on a background thread.
  * Parameters: stream: place for the handle; the caller destroys it.
- * Errors: koloSystemError if the system gives no thread. koloOutOfMemory if all handles are in use. */
+ * Errors: koloSystemError if the system gives no thread. koloOutOfMemory if there is no memory for another. */
 KOLO_API koloResult_t koloStreamCreate(koloStream_t* stream);
 /* Waits for a stream.
  * Blocks: until all that was enqueued before is done. The NULL stream does not block.
@@ -1277,7 +1278,7 @@ KOLO_API koloResult_t koloStreamDestroy(koloStream_t stream);
 /* Makes an event: a place in a stream, namely the end of all that was enqueued there before koloEventRecord.
  * An event that was never recorded has been reached.
  * Parameters: event: place for the handle; the caller destroys it.
- * Errors: koloOutOfMemory if all handles are in use. */
+ * Errors: koloOutOfMemory if there is no memory for another. */
 KOLO_API koloResult_t koloEventCreate(koloEvent_t* event);
 /* Puts an event at the present end of a stream.
  * Recording an event again moves it; waits that have begun still wait for the earlier place.

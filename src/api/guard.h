@@ -58,11 +58,11 @@ struct WindowEntry {
 };
 
 // The tables live as long as the process: threads of the library may outlive main().
-using Communicators = HandleTable<comm::Communicator, 0x4b4301>;
-using Streams = HandleTable<comm::Stream, 0x4b5302>;
-using Windows = HandleTable<WindowEntry, 0x4b5703>;
-using Requests = HandleTable<comm::Request, 0x4b5204>;
-using Events = HandleTable<comm::Event, 0x4b4505>;
+using Communicators = HandleTable<comm::Communicator, 0x4b43>;
+using Streams = HandleTable<comm::Stream, 0x4b53>;
+using Windows = HandleTable<WindowEntry, 0x4b57>;
+using Requests = HandleTable<comm::Request, 0x4b52>;
+using Events = HandleTable<comm::Event, 0x4b45>;
 extern Communicators& communicators;
 extern Streams& streams;
 extern Windows& windows;
@@ -106,7 +106,7 @@ Status giveText(const std::string& text, char* place, std::size_t size, std::siz
 template <class Handle, class Table, class T>
 Status giveHandle(Handle* place, Table& table, std::unique_ptr<T>&& object, const char* kind) {
   const std::uintptr_t handle = table.add(object.get());
-  if (handle == 0) return error(koloOutOfMemory, "all {} handles of this process are in use", kind);
+  if (handle == 0) return error(koloOutOfMemory, "there is no memory for another {} handle", kind);
   (void)object.release();
   *place = reinterpret_cast<Handle>(handle);  // NOLINT(performance-no-int-to-ptr): a handle is a number
   return {};

@@ -4,6 +4,10 @@
 // A thread that finds an object holds a Pin on it; a thread that takes the object out waits until all pins are gone. So
 // a call that has found its object can finish with it, whatever another thread destroys meanwhile.
 //
+// A table grows as handles are needed, by a block of slots as large as the table was. Slots stay where they are to the
+// end of the process, because a thread may ask about a dead handle at any time. So a table is as large as its largest
+// number of objects at a time, 128 bytes for each.
+//
 // Thread safety: all functions.
 // Invariants: a slot's generation is odd while it is in use, and never repeats. A slot is used again only after
 // release().
@@ -13,6 +17,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <mutex>
 #include <new>
@@ -170,20 +175,18 @@ class Held {
 template <class T, std::uint64_t kKind>
 class HandleTable {
  public:
-  static constexpr std::uint32_t kSlots = 1 << 14;
-
-  // 0 when all slots are in use.
+  // 0 when there is no memory for another slot, or none that a handle can name.
   std::uintptr_t add(T* object) {
     const std::lock_guard lock(mutex_);
     std::uint32_t slot;
     if (oldestFree_ < free_.size()) {
       slot = free_[oldestFree_++];
-    } else if (used_ < kSlots) {
+    } else if (used_ < kMostSlots && grow()) {
       slot = used_++;
     } else {
       return 0;
     }
-    Slot& entry = slots_[slot];
+    Slot& entry = *slotAt(slot);
     entry.object.store(object, std::memory_order_relaxed);
     const std::uint32_t generation = entry.generation.load(std::memory_order_relaxed) + 1;
     entry.generation.store(generation, std::memory_order_release);  // [handle] the object and its slot
@@ -194,11 +197,11 @@ class HandleTable {
 
   // Empty if the handle is dead.
   Weak<T> remember(std::uintptr_t handle) {
-    Slot& entry = slotOf(handle);
-    if (handle >> 40 != kKind || (generationOf(handle) & 1) == 0) return {};
-    const std::uint32_t generation = entry.generation.load(std::memory_order_acquire);  // [handle]
-    if ((generation & 0xffffffu) != generationOf(handle)) return {};
-    return {entry, generation};
+    Slot* const entry = findSlot(handle);
+    if (entry == nullptr) return {};
+    const std::uint32_t generation = entry->generation.load(std::memory_order_acquire);  // [handle]
+    if ((generation & kField) != generationOf(handle)) return {};
+    return {*entry, generation};
   }
 
   // The slot's bias, which lives as long as the table. REQUIRES: a handle that add() gave.
@@ -207,14 +210,14 @@ class HandleTable {
   // Makes the handle dead. The object, which may still be in use until release(); nullptr if the handle was dead
   // already.
   T* retire(std::uintptr_t handle) {
-    Slot& entry = slotOf(handle);
-    if (handle >> 40 != kKind || (generationOf(handle) & 1) == 0) return nullptr;
-    std::uint32_t generation = entry.generation.load(std::memory_order_relaxed);
-    if ((generation & 0xffffffu) != generationOf(handle)) return nullptr;
+    Slot* const entry = findSlot(handle);
+    if (entry == nullptr) return nullptr;
+    std::uint32_t generation = entry->generation.load(std::memory_order_relaxed);
+    if ((generation & kField) != generationOf(handle)) return nullptr;
     // [pin] One of several threads gets the object.
-    if (!entry.generation.compare_exchange_strong(generation, generation + 1, std::memory_order_seq_cst))
+    if (!entry->generation.compare_exchange_strong(generation, generation + 1, std::memory_order_seq_cst))
       return nullptr;
-    return entry.object.load(std::memory_order_relaxed);
+    return entry->object.load(std::memory_order_relaxed);
   }
 
   // Returns when nobody has the object of a retired handle any more.
@@ -226,7 +229,7 @@ class HandleTable {
     Slot& entry = slotOf(handle);
     const std::uint32_t generation = entry.generation.load(std::memory_order_relaxed) + 1;
     entry.generation.store(generation, std::memory_order_release);  // [handle]
-    return encode(static_cast<std::uint32_t>(handle & (kSlots - 1)), generation);
+    return encode(slotNumberOf(handle), generation);
   }
 
   // Returns when nobody has the object any more. REQUIRES: retire() gave it to this caller. The caller has no pin on
@@ -241,7 +244,7 @@ class HandleTable {
     if (oldestFree_ >= kMostUsed || oldestFree_ == free_.size()) {
       free_.erase(free_.begin(), free_.begin() + static_cast<std::ptrdiff_t>(std::exchange(oldestFree_, 0)));
     }
-    free_.push_back(handle & (kSlots - 1));
+    free_.push_back(slotNumberOf(handle));
   }
 
   // The handles of all objects that `chosen` says yes to.
@@ -250,9 +253,10 @@ class HandleTable {
     std::vector<std::uintptr_t> handles;
     const std::lock_guard lock(mutex_);
     for (std::uint32_t slot = 0; slot < used_; ++slot) {
-      const std::uint32_t generation = slots_[slot].generation.load(std::memory_order_acquire);  // [handle]
+      Slot& entry = *slotAt(slot);
+      const std::uint32_t generation = entry.generation.load(std::memory_order_acquire);  // [handle]
       if ((generation & 1) == 0) continue;
-      const Pin<T> found = Weak<T>(slots_[slot], generation).lock();
+      const Pin<T> found = Weak<T>(entry, generation).lock();
       if (found && chosen(*found)) handles.push_back(encode(slot, generation));
     }
     return handles;
@@ -276,19 +280,52 @@ class HandleTable {
   void disown() {
     new (&mutex_) std::mutex;
     for (std::uint32_t slot = 0; slot < used_; ++slot) {
-      if ((slots_[slot].generation.load(std::memory_order_relaxed) & 1) != 0) slots_[slot].generation.fetch_add(1);
+      Slot& entry = *slotAt(slot);
+      if ((entry.generation.load(std::memory_order_relaxed) & 1) != 0) entry.generation.fetch_add(1);
     }
   }
 
  private:
   using Slot = HandleSlot<T>;
 
+  // A handle: 16 bits say of what kind it is, 24 are of the generation, 24 say which slot it is.
+  static constexpr unsigned kFieldBits = 24;
+  static constexpr std::uint32_t kField = (1 << kFieldBits) - 1;
+  static constexpr std::uint32_t kMostSlots = 1 << kFieldBits;
+
+  static std::uint32_t slotNumberOf(std::uintptr_t handle) { return static_cast<std::uint32_t>(handle) & kField; }
   static std::uint32_t generationOf(std::uintptr_t handle) {
-    return static_cast<std::uint32_t>(handle >> 16) & 0xffffffu;
+    return static_cast<std::uint32_t>(handle >> kFieldBits) & kField;
   }
-  Slot& slotOf(std::uintptr_t handle) { return slots_[handle & (kSlots - 1)]; }
   static std::uintptr_t encode(std::uint32_t slot, std::uint32_t generation) {
-    return static_cast<std::uintptr_t>(kKind << 40 | std::uint64_t{generation & 0xffffffu} << 16 | slot);
+    return static_cast<std::uintptr_t>(kKind << 2 * kFieldBits | std::uint64_t{generation & kField} << kFieldBits |
+                                       slot);
+  }
+
+  // Block b > 0 has the slots from kFirstSlots << (b - 1) on, as many as all before it.
+  static unsigned blockOf(std::uint32_t slot) { return static_cast<unsigned>(std::bit_width(slot / kFirstSlots)); }
+  static std::uint32_t slotsBefore(unsigned block) { return kFirstSlots << (block - 1); }
+  // nullptr: the table was never so large.
+  Slot* slotAt(std::uint32_t slot) {
+    if (slot < kFirstSlots) [[likely]]
+      return &first_[slot];
+    const unsigned block = blockOf(slot);
+    Slot* const its = blocks_[block].load(std::memory_order_acquire);  // [block]
+    return its == nullptr ? nullptr : its + (slot - slotsBefore(block));
+  }
+  // nullptr: it never was a handle of this table.
+  Slot* findSlot(std::uintptr_t handle) {
+    if (handle >> 2 * kFieldBits != kKind || (generationOf(handle) & 1) == 0) return nullptr;
+    return slotAt(slotNumberOf(handle));
+  }
+  // REQUIRES: a handle that add() gave.
+  Slot& slotOf(std::uintptr_t handle) { return *slotAt(slotNumberOf(handle)); }
+  // Whether there is a slot of number used_.
+  bool grow() {
+    if (slotAt(used_) != nullptr) return true;
+    const unsigned block = blockOf(used_);
+    blocks_[block].store(new (std::nothrow) Slot[slotsBefore(block)], std::memory_order_release);  // [block] its slots
+    return slotAt(used_) != nullptr;
   }
   static void waitUntilUnused(const Slot& entry) {
     const timespec nap{0, 20'000};
@@ -296,12 +333,16 @@ class HandleTable {
   }
 
   static constexpr std::size_t kMostUsed = 1024;  // places before oldestFree_
+  static constexpr std::uint32_t kFirstSlots = 1024;
+  static constexpr unsigned kBlocks = 15;
+  static_assert(kFirstSlots << (kBlocks - 1) == kMostSlots);
 
   std::mutex mutex_;
   std::vector<std::uint32_t> free_;  // a queue, which begins at oldestFree_
   std::size_t oldestFree_ = 0;
   std::uint32_t used_ = 0;
-  std::array<Slot, kSlots> slots_;
+  std::array<Slot, kFirstSlots> first_;
+  std::array<std::atomic<Slot*>, kBlocks> blocks_{};  // but for the first, which is first_
 };
 
 }  // namespace kolo

@@ -364,7 +364,7 @@ Status Messages::settle() {
     while (progress(false)) {  // what has come is received
     }
   }
-  std::vector<Receive> unmatched;
+  std::deque<Receive> unmatched;
   if (!isStuck()) unmatched = std::exchange(receives_, {});
   for (const Receive& receive : unmatched) {
     end(receive.request,

@@ -245,7 +245,7 @@ class Messages final : public MessageEngine {
   Windows& windows_;
   std::vector<Pair> pairs_;
   const std::uint64_t eagerBytes_;  // the same on all ranks, as the slots are
-  std::vector<Receive> receives_;   // posted, not matched
+  std::deque<Receive> receives_;    // posted, not matched; the oldest are matched first, and go
   std::deque<Unexpected> unexpected_;
   std::uint64_t unfinished_ = 0;  // sends and receives that are not done
   std::uint64_t unanswered_ = 0;  // answers that could not be written yet

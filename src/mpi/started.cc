@@ -281,8 +281,6 @@ int giveRequest(const Session& session, Hook hook, std::unique_ptr<Task> task, s
   return MPI_SUCCESS;
 }
 
-int tasksUnderWay() { return underWay.load(std::memory_order_relaxed); }
-
 int takeAll(int count, MPI_Request* requests) {
   int taken = 0;
   for (int i = 0; i < count && isAny(); ++i) {

@@ -29,8 +29,6 @@ namespace kolo::mpi {
 // error code of the MPI's.
 int giveRequest(const Session& session, Hook hook, std::unique_ptr<Task> task, std::unique_ptr<OnHost> buffers,
                 MPI_Request* request);
-// How many the program has.
-int tasksUnderWay();
 
 // The following are for requests of any kind, MPI_REQUEST_NULL included.
 

@@ -1,10 +1,7 @@
 #include "mpi/task.h"
 
-#include "mpi/started.h"
-
 namespace kolo::mpi {
 
-// Where the program has so many under way that requests become scarce, it waits.
 koloResult_t Task::start(bool onlyGives) {
   if (onlyGives) {
     koloSetMayWait(0);
@@ -12,8 +9,7 @@ koloResult_t Task::start(bool onlyGives) {
     koloSetMayWait(1);
     if (result != koloInProgress) return result;
   }
-  constexpr int kMost = 16'000;  // the rest is for what else the process does
-  return run(tasksUnderWay() < kMost ? Call(&request_) : Call());
+  return run(Call(&request_));
 }
 
 bool Task::isOver() {

@@ -91,6 +91,26 @@ TEST_CASE("hundreds of messages under way, waited for in any order", "[threads][
     });
 }
 
+TEST_CASE("tens of thousands of receives are posted ahead") {
+  constexpr int kMany = 40'000;
+  World world(2);
+  world.run([&](Self& self) {
+    std::vector<int> received(kMany, -1);
+    std::vector<koloRequest_t> requests(kMany);
+    if (self.rank == 0) {
+      for (std::size_t i = 0; i < kMany; ++i)
+        EXPECT_OK(self, koloIrecv(&received[i], 1, koloInt32, 1, 0, nullptr, self.comm, &requests[i]));
+    }
+    EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+    if (self.rank == 1) {
+      for (int i = 0; i < kMany; ++i) EXPECT_OK(self, koloSend(&i, 1, koloInt32, 0, self.comm, nullptr));
+    } else {
+      for (const koloRequest_t request : requests) EXPECT_OK(self, finish(request));
+      EXPECT(self, received == numbers(kMany, 0));
+    }
+  });
+}
+
 TEST_CASE("messages of one tag are matched in the order in which they were sent and received") {
   World world(2);
   world.run([](Self& self) {
