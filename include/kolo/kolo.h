@@ -918,7 +918,8 @@ KOLO_API koloResult_t koloRequestWaitAny(int count, const koloRequest_t* request
 typedef void (*koloNotifyFunction_t)(koloResult_t result, const char* message, void* context);
 /* Sets the function that is called when a request's operation is done.
  * Parameters: function: not NULL; context: passed to the function, and must live until it was called.
- * Errors: koloInvalidUsage if the request has such a function already. */
+ * Errors: koloInvalidUsage if the request has such a function already. koloSystemError if the system gives no thread to
+ *   call the function; then it is not called. */
 KOLO_API koloResult_t koloRequestNotify(koloRequest_t request, koloNotifyFunction_t function, void* context);
 /* Gives a request back.
  * An operation that is not done goes on, and needs its buffers until it is done.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <system_error>
 
 #include "base/of_thread.h"
 #include "executor/host/user_fold.h"
@@ -24,12 +25,14 @@ koloResult_t keepError(const char* function, const Status& status) {
   return status.code();
 }
 
-koloResult_t keepException() {
+koloResult_t keepException(const char* function) {
   try {
     throw;
   } catch (const std::bad_alloc&) {
     lastError().clear();
     return koloOutOfMemory;
+  } catch (const std::system_error& why) {
+    return keepError(function, noThread(why, "it needs a thread"));
   } catch (const std::exception& problem) {
     lastError() = problem.what();
   } catch (...) {

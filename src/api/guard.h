@@ -24,7 +24,7 @@ std::string& lastError();
 
 // What a function returns whose body has failed. Its message is kept.
 koloResult_t keepError(const char* function, const Status& status);
-koloResult_t keepException();  // REQUIRES: one is being handled
+koloResult_t keepException(const char* function);  // REQUIRES: one is being handled
 
 // Runs the body of an API function, in the usual floating-point mode. Threads of the library are started in there, so
 // they have it, too. calculates: false for what finds the mode itself where it needs it.
@@ -35,7 +35,7 @@ koloResult_t guard(const char* function, Body&& body) noexcept {
     const Status status = body();
     return status.ok() ? koloSuccess : keepError(function, status);
   } catch (...) {
-    return keepException();
+    return keepException(function);
   }
 }
 

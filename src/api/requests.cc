@@ -124,6 +124,7 @@ KOLO_API koloResult_t koloRequestNotify(koloRequest_t request, koloNotifyFunctio
     comm::Request* late = nullptr;
     {
       KOLO_ASSIGN(const Pin<comm::Request> found, find(request));
+      KOLO_TRY(comm::prepareNotices(*found));
       if (!found->notify(function, context, &isLate)) {
         return error(koloInvalidUsage,
                      "the request has a function already, expected one call of koloRequestNotify for each request");

@@ -1,11 +1,16 @@
-// A thread of the library's own, which leaves signals to the program's.
+// Threads of the library's own, which leave signals to the program's.
+//
+// Thread safety: all functions. They throw std::system_error if the system gives no thread.
 #pragma once
 
 #include <pthread.h>
 #include <signal.h>
 
+#include <cstddef>
+#include <future>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace kolo {
 
@@ -19,6 +24,31 @@ std::thread startQuietly(Function&& function) {
     const sigset_t& mask;
   } const restore{before};
   return std::thread(std::forward<Function>(function));
+}
+
+// function(i) for each i < count, side by side, in a thread for each. None of them begins before all have a thread:
+// they may wait for each other.
+template <class Function>
+void runSideBySide(std::size_t count, const Function& function) {
+  std::promise<bool> begin;
+  const std::shared_future<bool> begins = begin.get_future().share();
+  std::vector<std::thread> threads;
+  threads.reserve(count);
+  const auto end = [&](bool areAllThere) {
+    begin.set_value(areAllThere);
+    for (std::thread& thread : threads) thread.join();
+  };
+  try {
+    for (std::size_t i = 0; i < count; ++i) {
+      threads.push_back(startQuietly([&, i] {
+        if (begins.get()) function(i);
+      }));
+    }
+  } catch (...) {
+    end(false);
+    throw;
+  }
+  end(true);
 }
 
 }  // namespace kolo

@@ -34,4 +34,10 @@ Status systemError(int errnum, const std::string& what) {
                limitBehind(errnum));
 }
 
+Status noThread(const std::exception& why, const std::string& need) {
+  return error(koloSystemError,
+               "{}, and the system gives none ({}); raise the limits of threads and memory (ulimit -u, -v, TasksMax)",
+               need, why.what());
+}
+
 }  // namespace kolo

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <kolo/kolo.h>
 
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,6 +44,9 @@ Status error(koloResult_t code, fmt::format_string<Args...> format, Args&&... ar
 // "…: No such file (errno 2)" for a failed system call. Of a limit that was reached, also what it is and how to raise
 // it.
 Status systemError(int errnum, const std::string& what);
+
+// "making a communicator needs a thread, and the system gives none: ...", and how to raise the limit.
+Status noThread(const std::exception& why, const std::string& need);
 
 template <class T>
 class [[nodiscard]] Result {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <future>
 #include <numeric>
-#include <thread>
+#include <system_error>
 
+#include "base/quiet_thread.h"
 #include "base/settings.h"
 #include "comm/undertake.h"
 
@@ -74,25 +74,13 @@ Result<std::vector<Owned>> createAll(int ranks, const Options& options) {
   KOLO_ASSIGN(const koloUniqueId id, bootstrap::createUniqueId());
   std::vector<Result<Owned>> results;
   for (int rank = 0; rank < ranks; ++rank) results.emplace_back(Owned());
-  std::vector<std::thread> threads;
-  threads.reserve(results.size());
-  // Nobody begins to join before there is a thread for each: the others would wait for the one that has none.
-  std::promise<bool> begin;
-  const std::shared_future<bool> begins = begin.get_future().share();
-  const Status started = withoutExceptions([&]() -> Status {
-    for (int rank = 0; rank < ranks; ++rank) {
-      threads.emplace_back([&, rank] {
-        Result<Owned>& result = results[static_cast<std::size_t>(rank)];
-        if (begins.get()) result = withoutExceptions([&] { return createFromId(id, rank, ranks, options); });
-      });
-    }
-    return {};
-  });
-  begin.set_value(started.ok());
-  for (std::thread& thread : threads) thread.join();
-  if (!started.ok())
-    return error(started.code(), "rank {} of {} has no thread to be made in: {}", threads.size(), ranks,
-                 started.message());
+  try {
+    runSideBySide(results.size(), [&](std::size_t rank) {
+      results[rank] = withoutExceptions([&] { return createFromId(id, static_cast<int>(rank), ranks, options); });
+    });
+  } catch (const std::system_error& why) {
+    return noThread(why, fmt::format("making {} ranks needs a thread for each", ranks));
+  }
   std::vector<Owned> communicators;
   for (auto& result : results) {
     if (!result.ok()) return result.status();

@@ -4,13 +4,16 @@
 #include <chrono>
 #include <exception>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <tuple>
 
 #include "base/caller.h"
 #include "base/log.h"
 #include "base/of_thread.h"
+#include "base/quiet_thread.h"
 #include "comm/in_turn.h"
+#include "comm/undertake.h"
 
 namespace kolo::comm {
 namespace {
@@ -147,12 +150,10 @@ Status borrowWorkers(Batch* begin, Batch* end) {
   try {
     for (Batch* batch = begin; batch + 1 < end; ++batch) batch->worker = batch->pinned->workers().borrow();
     return {};
-  } catch (const std::exception& failure) {
-    return error(koloSystemError,
-                 "a group over {} communicators needs a thread for each but one, and the system gives none ({}); "
-                 "nothing of the group "
-                 "was run; raise the limits of threads and memory (ulimit -u, -v, TasksMax)",
-                 end - begin, failure.what());
+  } catch (const std::exception& why) {
+    const Status none =
+        noThread(why, fmt::format("a group over {} communicators needs a thread for each but one", end - begin));
+    return error(none.code(), "{}; nothing of the group was run", none.message());
   }
 }
 
@@ -192,11 +193,11 @@ Status runBatches(Batch* batches, std::size_t count) {
 
 Status runInitialisations(const std::vector<std::function<Status()>>& initialisations) {
   std::vector<Status> results(initialisations.size());
-  std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < initialisations.size(); ++i) {
-    threads.emplace_back([&, i] { results[i] = initialisations[i](); });
+  try {
+    runSideBySide(results.size(), [&](std::size_t i) { results[i] = withoutExceptions(initialisations[i]); });
+  } catch (const std::system_error& why) {
+    return noThread(why, fmt::format("making {} communicators in a group needs a thread for each", results.size()));
   }
-  for (std::thread& thread : threads) thread.join();
   for (Status& status : results) {
     if (!status.ok()) return std::move(status);
   }

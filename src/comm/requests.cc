@@ -335,6 +335,16 @@ void hurry(const Request& request) {
   });
 }
 
+Status prepareNotices(const Request& request) {
+  Status status;
+  if (request.isOver()) return status;
+  request.forEachPlace([&](const Weak<Communicator>& place) {
+    const Pin<Communicator> found = place.lock();
+    if (found && status.ok()) status = found->requests().prepareNotices();
+  });
+  return status;
+}
+
 // The place of the first that is over; -1: the time has come.
 int waitAny(std::span<Request* const> requests, std::int64_t untilNs) {
   std::vector<Weak<Communicator>> places;

@@ -82,6 +82,8 @@ class Requests {
   void look();
   // The own thread begins at once with what nobody has begun.
   void hurry();
+  // To be called before a request asks for a notice. koloSystemError: there is no thread that could give it.
+  Status prepareNotices();
 
   // ---- in order with other operations
 
@@ -174,7 +176,7 @@ class Requests {
   std::uint64_t begun_ = 0;  // of the queue's
   int executing_ = 0;        // of these, by whatever threads
   std::vector<Posted> post_;
-  std::unique_ptr<Stream> notices_;  // gives them; nullptr: there was none yet
+  std::unique_ptr<Stream> notices_;  // gives them; nullptr: no request has asked for one
   bool isHurried_ = false;
   bool isStopping_ = false;
   std::condition_variable added_;
@@ -187,6 +189,8 @@ Status wait(Request& request, std::int64_t untilNs);
 Status test(Request& request);
 // Somebody waits for the request, but makes no progress.
 void hurry(const Request& request);
+// To be called before the request asks for a notice.
+Status prepareNotices(const Request& request);
 // Until one of them is: its place; -1: the time has come. REQUIRES: there is one.
 int waitAny(std::span<Request* const> requests, std::int64_t untilNs);
 

@@ -32,10 +32,20 @@ void Requests::hurry() {
   added_.notify_one();
 }
 
-// By a thread of their own: this object's may be executing what ends only after what a notice starts.
+// They have a thread of their own: this object's may be executing what ends only after what a notice starts.
+Status Requests::prepareNotices() {
+  const Lock lock(mutex_);
+  if (notices_ != nullptr) return {};
+  try {
+    notices_ = std::make_unique<Stream>();
+    return {};
+  } catch (const std::system_error& why) {
+    return noThread(why, "a function for the end of a request needs a thread");
+  }
+}
+
 void Requests::giveNoticeSoon(Request& request) {
   const Lock lock(mutex_);
-  if (notices_ == nullptr) notices_ = std::make_unique<Stream>();
   notices_->enqueue([&request] {
     const InNotice inside;
     request.giveNotice();
@@ -63,8 +73,9 @@ void Requests::wake(Lock&) {
     thread_ = startQuietly([this] { work(); });
   } catch (const std::system_error& why) {
     isAsleep_.store(true, std::memory_order_relaxed);
-    log::warn("rank {} of communicator {} has no thread for requests: {}; they go on only while somebody waits",
-              owner_.rank(), owner_.options().name, why.what());
+    const Status none = noThread(why, "the progress of requests needs a thread");
+    log::warn("rank {} of communicator {}: {}; its requests go on only while somebody waits", owner_.rank(),
+              owner_.options().name, none.message());
   }
 }
 

@@ -19,8 +19,8 @@ auto withoutExceptions(Make&& make) -> decltype(make()) {
     return make();
   } catch (const std::bad_alloc&) {
     return error(koloOutOfMemory, "out of memory");
-  } catch (const std::system_error& problem) {  // no thread
-    return error(koloSystemError, "{}", problem.what());
+  } catch (const std::system_error& why) {
+    return noThread(why, "making a communicator needs a thread");
   }
 }
 

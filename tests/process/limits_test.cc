@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -169,6 +170,54 @@ int groupWithoutThreads(const std::vector<std::string>&) {
   return 0;
 }
 KOLO_ROLE(groupWithoutThreads);
+
+// While no thread can be started, a stream, a function for the end of a request, and communicators in a group are
+// refused with words. What has been refused works when there are threads again.
+int refusedWithoutThreads(const std::vector<std::string>&) {
+  koloComm_t comm = nullptr;
+  MUST_OK(koloCommInitFromEnv(&comm, nullptr));
+  int rank = -1, peer = -1, got = 0;
+  MUST_OK(koloCommUserRank(comm, &rank));
+  peer = 1 - rank;
+  koloRequest_t request = nullptr;
+  MUST_OK(koloIrecv(&got, 1, koloInt32, peer, 0, nullptr, comm, &request));
+  std::atomic<bool> isTold{false};
+  const auto tell = [](koloResult_t, const char*, void* told) { *static_cast<std::atomic<bool>*>(told) = true; };
+  koloUniqueId id{};
+  MUST_OK(koloGetUniqueId(&id));
+  std::array<koloComm_t, 2> made{};
+  const auto makeTwo = [&] {
+    MUST_OK(koloGroupStart());
+    for (int i = 0; i < 2; ++i) MUST_OK(koloCommInitRank(&made[static_cast<std::size_t>(i)], 2, id, i));
+    return koloGroupEnd();
+  };
+  // Without threads, each is to have more memory for its stack than there are addresses.
+  pthread_attr_t usual, huge;
+  MUST(pthread_getattr_default_np(&usual) == 0 && pthread_getattr_default_np(&huge) == 0);
+  MUST(pthread_attr_setstacksize(&huge, std::size_t{1} << 47) == 0);
+  const auto takeThreads = [&] { MUST(pthread_setattr_default_np(&huge) == 0); };
+  const auto say = [&](const char* what, koloResult_t result) {
+    MUST(pthread_setattr_default_np(&usual) == 0);
+    std::printf("%s failed %d %s\n", what, result, koloGetLastError(nullptr));
+  };
+  koloStream_t stream = nullptr;
+  takeThreads();
+  say("stream", koloStreamCreate(&stream));
+  takeThreads();
+  say("notify", koloRequestNotify(request, tell, &isTold));
+  takeThreads();
+  say("init", makeTwo());
+  MUST_OK(koloRequestNotify(request, tell, &isTold));
+  MUST_OK(koloSend(&rank, 1, koloInt32, peer, comm, nullptr));
+  while (!isTold) usleep(1000);
+  MUST(got == peer);
+  MUST_OK(koloRequestFree(request));
+  MUST_OK(makeTwo());
+  for (koloComm_t each : made) MUST_OK(koloCommDestroy(each));
+  MUST_OK(koloCommDestroy(comm));
+  return 0;
+}
+KOLO_ROLE(refusedWithoutThreads);
 
 // Memory of this process alone, without what it shares.
 long ownKiB() {
@@ -342,6 +391,21 @@ TEST_CASE("a group for which there are no threads is an error, runs nothing, and
   }
 }
 
+TEST_CASE("where there are no threads, what needs one is refused with words, and works later", "[optimised]") {
+  if (kSanitized) return;  // the sanitizers need more memory than there is here
+  Job job(2, "refusedWithoutThreads");
+  for (int rank = 0; rank < 2; ++rank) {
+    const Ended ended = job.wait(rank);
+    INFO(ended.output);
+    CHECK(ended.exitedWith(0));
+    for (const std::string what : {"stream", "notify", "init"})
+      CHECK(contains(ended.output, what + " failed " + std::to_string(koloSystemError)));
+    CHECK(contains(ended.output, "koloStreamCreate: it needs a thread, and the system gives none"));
+    CHECK(contains(ended.output, "a function for the end of a request needs a thread"));
+    CHECK(contains(ended.output, "making 2 communicators in a group needs a thread for each"));
+  }
+}
+
 TEST_CASE("ranks of one process for which there are not enough threads are an error", "[optimised]") {
   if (kSanitized) return;  // the sanitizers need more memory than there is here
   Job job("fewThreads", {Environment{}});
@@ -349,7 +413,7 @@ TEST_CASE("ranks of one process for which there are not enough threads are an er
   INFO(ended.output);
   CHECK(ended.exitedWith(0));
   CHECK(contains(ended.output, "failed " + std::to_string(koloSystemError)));
-  CHECK(contains(ended.output, "of 6 has no thread"));
+  CHECK(contains(ended.output, "making 6 ranks needs a thread for each"));
 }
 
 TEST_CASE("what a rank keeps for each other rank is little", "[optimised]") {
