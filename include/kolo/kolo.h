@@ -24,8 +24,8 @@
  *     time. Calls on one communicator from several threads are executed one after the other, in the order in which they
  *     took the communicator. That order must be the same on all ranks. A thread must not be cancelled (pthread_cancel)
  *     inside a call: its process ends, and the other ranks are told. The following functions may be called from any
- *     thread at any time: koloCommAbort, koloCommGetAsyncError, koloCommCount, koloCommUserRank, koloGetErrorString,
- *     koloGetLastError.
+ *     thread at any time: koloCommRevoke, koloCommAbort, koloCommGetAsyncError, koloCommCount, koloCommUserRank,
+ *     koloGetErrorString, koloGetLastError.
  *  7. Streams. Every operation takes a stream.
  *     - On a host communicator with the stream NULL, the call blocks until this rank's result is ready.
  *     - On a host communicator with a stream of koloStreamCreate, the call returns at once. The operation runs on the
@@ -37,9 +37,10 @@
  *  9. Deadlines. An operation that waits for other ranks longer than its deadline fails with koloTimeout, and the
  *     communicator with it. The deadline is koloConfig_t.timeoutMs, or that of koloSetTimeout.
  * 10. Failure. A communicator fails when a rank dies, when ranks call different operations, when a deadline passes, or
- *     when a rank aborts. Operations in progress and all later ones then return the error on all ranks, and the message
- *     names the rank, the operation and the reason. A failed communicator stays failed: koloCommShrink makes a new one
- *     of the survivors, koloCommAbort ends it. The content of an interrupted operation's receive buffer is undefined.
+ *     when a rank revokes or aborts it. Operations in progress and all later ones then return the error on all ranks,
+ *     and the message names the rank, the operation and the reason. A failed communicator stays failed: koloCommShrink
+ *     makes a new one of the survivors, koloCommAbort ends it. The content of an interrupted operation's receive buffer
+ *     is undefined.
  * 11. Functions of the caller. Reduction, progress, allocate and notify functions run inside the library. The first
  *     three may not call operations, groups or the end of a communicator (koloInvalidUsage), except where the comment
  *     of the function type allows it. A notify function may start requests. It may not end a communicator
@@ -494,6 +495,14 @@ KOLO_API koloResult_t koloCommFinalize(koloComm_t comm);
  *   failure is not returned: koloCommGetAsyncError, called before, tells it. On GPUs, any failure of comm. The call is
  *   refused with koloInvalidUsage inside a group and inside a function of the caller (rule 11). */
 KOLO_API koloResult_t koloCommDestroy(koloComm_t comm);
+/* Makes every operation of comm, on all ranks, return koloAborted in bounded time. comm stays, as one that has failed
+ * (rule 10). If comm has failed before, nothing changes.
+ * Parameters: reason: more words for the message on all ranks; NULL: none.
+ * Blocks: no.
+ * Threads: any thread, at any time, also inside a function of the caller (rule 11). A progress function so ends the
+ *   operation that it is part of.
+ * Source: MPIX_Comm_revoke of ULFM (Open MPI 5). */
+KOLO_API koloResult_t koloCommRevoke(koloComm_t comm, const char* reason);
 /* Makes every operation of comm, on all ranks, return koloAborted in bounded time; then frees comm.
  * Parameters: comm: the handle is dead afterwards.
  * Blocks: until calls of other threads on comm have returned; never for other ranks.
@@ -524,7 +533,7 @@ KOLO_API koloResult_t koloCommUserRank(koloComm_t comm, int* rank);
 KOLO_API koloResult_t koloCommCores(koloComm_t comm, int* cores);
 /* A progress function: the library calls it again and again from a thread that has polled in vain for a while.
  * It must return soon. It may not call operations, groups, the end of a communicator or koloCommSetProgress
- * (koloInvalidUsage). */
+ * (koloInvalidUsage). It may call koloCommRevoke. */
 typedef void (*koloProgressFunction_t)(void* context);
 /* Sets the progress function of comm, for programs in which another library must make progress while a thread waits.
  * An example is a library on whose message a peer waits before the peer comes to the operation.

@@ -64,11 +64,11 @@ Status refuseEnd() {
   return refuseInNotice();
 }
 
-// Of several threads that end one communicator at a time, one gets it.
-Result<comm::Communicator*> retire(koloComm_t comm) {
-  comm::Communicator* const communicator = communicators.retire(reinterpret_cast<std::uintptr_t>(comm));
-  if (communicator == nullptr) return notACommunicator(comm);
-  return communicator;
+// Makes every operation fail, on all ranks. reason: "", or more words.
+void revoke(comm::Communicator& communicator, const char* function, const std::string& reason) {
+  communicator.fail({koloAborted, communicator.membership().jobRank(communicator.rank()),
+                     fmt::format("rank {} called {} on communicator {}{}{}", communicator.rank(), function,
+                                 communicator.options().name, reason.empty() ? "" : ": ", reason)});
 }
 
 }  // namespace
@@ -88,15 +88,19 @@ Status deliver(koloComm_t* place, comm::Owned communicator) {
   return {};
 }
 
+// The handle lives while this waits, so that koloCommRevoke and koloCommAbort can end the wait.
 Status dropOwner(koloComm_t comm) {
+  Status status;
   {
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     const comm::References::Left left = communicator->references().drop();
     if (left == comm::References::Left::kOthers) return {};
     if (left == comm::References::Left::kNobodyBefore) return notACommunicator(comm);
+    status = finalize(*communicator);
   }
-  KOLO_ASSIGN(comm::Communicator* const communicator, retire(comm));
-  Status status = finalize(*communicator);
+  comm::Communicator* const communicator = communicators.retire(reinterpret_cast<std::uintptr_t>(comm));
+  if (communicator == nullptr) return status;  // another thread has aborted it meanwhile
+  communicator->turn().drain();
   destroy(comm, communicator);
   return status;
 }
@@ -251,13 +255,20 @@ KOLO_API koloResult_t koloCommDestroy(koloComm_t comm) {
   });
 }
 
+KOLO_API koloResult_t koloCommRevoke(koloComm_t comm, const char* reason) {
+  return guard(__func__, [&, function = __func__]() -> Status {
+    KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
+    revoke(*communicator, function, reason == nullptr ? "" : reason);
+    return {};
+  });
+}
+
 KOLO_API koloResult_t koloCommAbort(koloComm_t comm) {
-  return guard(__func__, [&]() -> Status {
+  return guard(__func__, [&, function = __func__]() -> Status {
     KOLO_TRY(refuseEnd());
-    KOLO_ASSIGN(comm::Communicator* const communicator, retire(comm));
-    communicator->fail({koloAborted, communicator->membership().members[static_cast<std::size_t>(communicator->rank())],
-                        fmt::format("rank {} called koloCommAbort on communicator {}", communicator->rank(),
-                                    communicator->options().name)});
+    comm::Communicator* const communicator = communicators.retire(reinterpret_cast<std::uintptr_t>(comm));
+    if (communicator == nullptr) return notACommunicator(comm);  // of several threads, one gets it
+    revoke(*communicator, function, {});
     communicator->turn().drain();
     destroy(comm, communicator);
     return {};

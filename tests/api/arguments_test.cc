@@ -211,6 +211,7 @@ TEST_CASE("NULL, garbage and destroyed communicators are refused by every functi
     CHECK_CODE(koloInvalidHandle, koloCommFinalize(comm));
     CHECK_CODE(koloInvalidHandle, koloCommDestroy(comm));
     CHECK_CODE(koloInvalidHandle, koloCommAbort(comm));
+    CHECK_CODE(koloInvalidHandle, koloCommRevoke(comm, "why"));
     CHECK_CODE(koloInvalidHandle, koloWindowRegister(comm, nullptr, 0, &window));
     CHECK_CODE(koloInvalidHandle, koloRedOpCreatePreMulSum(&op, &place32, koloInt32, koloScalarHostImmediate, comm));
     CHECK_CODE(koloInvalidHandle, koloCommSetAlgorithm(comm, ""));

@@ -510,6 +510,85 @@ TEST_CASE("a rank's own wait ends when another of its threads aborts", "[threads
   CHECK_CODE(koloAborted, koloBarrier(world[1], nullptr));
 }
 
+namespace {
+
+// A progress function that gives up: its thread need not wait any longer.
+void giveUp(void* comm) { (void)koloCommRevoke(static_cast<koloComm_t>(comm), "it took too long"); }
+
+}  // namespace
+
+TEST_CASE("a progress function ends what it is part of, on all ranks, for its reason", "[threads][links]") {
+  World world(3);
+  world.run([&](Self& self) {
+    int send = 1, recv = 0;
+    if (self.rank == 0) EXPECT_OK(self, koloCommSetProgress(self.comm, giveUp, self.comm));
+    if (self.rank == 2) {  // which the others wait for, in a collective and for a message
+      koloResult_t failure = koloSuccess;
+      while (failure == koloSuccess) {
+        EXPECT_OK(self, koloCommGetAsyncError(self.comm, &failure));
+        std::this_thread::yield();
+      }
+    }
+    const koloResult_t result = self.rank == 1 ? koloRecv(&recv, 1, koloInt32, 2, self.comm, nullptr)
+                                               : koloAllReduce(&send, &recv, 1, koloInt32, koloSum, self.comm, nullptr);
+    EXPECT(self, result == koloAborted);
+    EXPECT(self, messageHas("rank 0 called koloCommRevoke"));
+    EXPECT(self, messageHas("it took too long"));
+    const int excluded[] = {2};
+    koloComm_t rest = nullptr;
+    if (self.rank != 2) {
+      EXPECT_OK(self, koloCommShrink(self.comm, excluded, 1, &rest, nullptr));
+      EXPECT_OK(self, koloAllReduce(&send, &recv, 1, koloInt32, koloSum, rest, nullptr));
+      EXPECT_OK(self, koloCommDestroy(rest));
+    }
+  });
+}
+
+TEST_CASE("a communicator is revoked from another thread, once", "[threads]") {
+  std::atomic<bool> waiting{false};
+  World world(2);
+  REQUIRE_OK(koloCommSetProgress(world[0], noteWait, &waiting));
+  koloResult_t result = koloSuccess;
+  std::string message;
+  std::thread waiter([&] {
+    result = koloBarrier(world[0], nullptr);
+    message = koloGetLastError(nullptr);
+  });
+  while (!waiting) std::this_thread::yield();
+  REQUIRE_OK(koloCommRevoke(world[0], "first"));
+  REQUIRE_OK(koloCommRevoke(world[0], "second"));
+  waiter.join();
+  CHECK(result == koloAborted);
+  CHECK(message.find("first") != std::string::npos);
+  CHECK_CODE(koloAborted, koloBarrier(world[1], nullptr));
+}
+
+TEST_CASE("the end of a communicator that waits is revoked, and aborted", "[threads]") {
+  for (const bool aborts : {false, true}) {
+    std::atomic<bool> waiting{false};
+    World world(2);
+    const koloComm_t comm = std::exchange(world[0], nullptr);
+    REQUIRE_OK(koloCommSetProgress(comm, noteWait, &waiting));
+    const std::vector<int> data(1'000'000);
+    koloRequest_t request = nullptr;  // for which the other rank has no receive
+    REQUIRE_OK(koloIsend(data.data(), data.size(), koloInt32, 1, 0, comm, &request));
+    koloResult_t result = koloSuccess;
+    std::thread ender([&] { result = koloCommDestroy(comm); });
+    while (!waiting) std::this_thread::yield();
+    if (aborts) {
+      REQUIRE_OK(koloCommAbort(comm));
+    } else {
+      REQUIRE_OK(koloCommRevoke(comm, "enough"));
+    }
+    ender.join();
+    CHECK(result == koloAborted);
+    CHECK_CODE(koloAborted, koloRequestWait(request, -1));
+    REQUIRE_OK(koloRequestFree(request));
+    CHECK_CODE(koloInvalidHandle, koloCommDestroy(comm));
+    CHECK_CODE(koloAborted, koloBarrier(world[1], nullptr));
+  }
+}
+
 TEST_CASE("a communicator that is taken away under the feet of other threads' calls is refused to them, not freed",
           "[threads][optimised]") {
   for (int round = 0; round < (kSanitized ? 20 : 100); ++round) {
