@@ -114,6 +114,7 @@ class KoloBackend final : public c10d::Backend {
 
   // ranks of this group by their members' names, for messages.
   Membership membership() const;
+  void end();
   Communicator& communicator(at::Device device);
   koloComm_t comm(at::Device device) { return communicator(device).get(); }
   bool coalesces() const { return coalescer_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
@@ -139,9 +140,7 @@ class KoloBackend final : public c10d::Backend {
       windows_->look(host);
     if (asyncOp) return launch(std::move(operation), deadline(timeout), place, call);
     const auto record = beginRecord(operation);
-    const koloResult_t result = call(place, operation);
-    if (result != koloSuccess) [[unlikely]]
-      raise(result, operation.title);
+    check(call(place, operation), operation.title);
     operation.conclude(true);
     if (record) record->end();
     return nullptr;
@@ -151,9 +150,7 @@ class KoloBackend final : public c10d::Backend {
   WorkPtr launch(Operation&& operation, Milliseconds timeout, Place place, Given&& call) {
     auto started = std::make_shared<Started>(std::move(operation));
     place.request = &started->request;
-    const koloResult_t result = call(place, started->operation);
-    if (result != koloSuccess) [[unlikely]]
-      raise(result, started->operation.title);
+    check(call(place, started->operation), started->operation.title);
     return c10::make_intrusive<KoloWork>(std::move(started), Facts{rank_, getSequenceNumberForGroup(), timeout});
   }
 

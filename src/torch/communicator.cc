@@ -7,8 +7,10 @@
 #include <memory>
 #include <vector>
 
+#include "torch/callbacks.h"
 #include "torch/errors.h"
 #include "torch/meeting.h"
+#include "torch/signals.h"
 #include "torch/without_gil.h"
 
 namespace kolo::pytorch {
@@ -25,10 +27,22 @@ koloConfig_t configOf(const Membership& member, int device) {
   return config;
 }
 
+// While a thread waits in Kolo. What a signal's handler raises there ends the wait, and with it the group.
+void lookForSignals(void* comm) {
+  const std::string raised = signals::look();
+  if (!raised.empty()) (void)koloCommRevoke(static_cast<koloComm_t>(comm), raised.c_str());
+}
+
 }  // namespace
 
 int timeoutMs(std::chrono::milliseconds timeout) {
   return static_cast<int>(std::clamp<std::int64_t>(timeout.count(), 0, std::numeric_limits<int>::max()));
+}
+
+Communicator::Communicator(koloComm_t comm, std::chrono::milliseconds timeout, std::string token)
+    : comm_(comm), timeout_(timeout), token_(std::move(token)) {
+  callbacks::enter();
+  (void)koloCommSetProgress(comm, lookForSignals, comm);
 }
 
 std::shared_ptr<Communicator> Communicator::meet(const Membership& member, const std::string& key, int device) {
@@ -44,8 +58,12 @@ std::shared_ptr<Communicator> Communicator::shrink(const std::vector<int>& exclu
   const WithoutGil others;
   const koloConfig_t config = configOf(member, KOLO_HOST);
   koloComm_t comm = nullptr;
-  check(koloCommShrink(get(), excluded.data(), static_cast<int>(excluded.size()), &comm, &config), "kolo:shrink");
-  return std::make_shared<Communicator>(comm, member.timeout, token_ + "-" + std::to_string(++shrinks_));
+  const koloResult_t result = koloCommShrink(get(), excluded.data(), static_cast<int>(excluded.size()), &comm, &config);
+  std::shared_ptr<Communicator> made;
+  if (result == koloSuccess)
+    made = std::make_shared<Communicator>(comm, member.timeout, token_ + "-" + std::to_string(++shrinks_));
+  check(result, "kolo:shrink");
+  return made;
 }
 
 koloComm_t Communicator::get() const {
@@ -76,18 +94,25 @@ koloResult_t Communicator::failure() const {
 }
 
 // A child that was forked has no handles: Kolo refuses what it tries to end.
-void Communicator::end() {
+void Communicator::end() { endBy(koloCommDestroy); }
+
+void Communicator::abort() { endBy(koloCommAbort); }
+
+// In the handler of a signal that a wait of this communicator's runs, Kolo refuses to end it: that comes later.
+void Communicator::endBy(koloResult_t (*function)(koloComm_t)) {
   koloComm_t const comm = comm_.exchange(nullptr, std::memory_order_acq_rel);
   if (comm == nullptr) return;
   const WithoutGil others;
-  (void)koloCommDestroy(comm);
+  if (function(comm) == koloInvalidUsage) {
+    comm_.store(comm, std::memory_order_release);
+  } else {
+    callbacks::leave();
+  }
 }
 
-void Communicator::abort() {
-  koloComm_t const comm = comm_.exchange(nullptr, std::memory_order_acq_rel);
-  if (comm == nullptr) return;
-  const WithoutGil others;
-  (void)koloCommAbort(comm);
+void Communicator::revoke(const std::string& reason) {
+  koloComm_t const comm = comm_.load(std::memory_order_acquire);
+  if (comm != nullptr) (void)koloCommRevoke(comm, reason.c_str());
 }
 
 Deadline::Deadline(std::chrono::milliseconds wanted, const Communicator& communicator) {

@@ -39,8 +39,7 @@ class Communicator {
   // The members but `excluded`, which may be dead. Their new ranks are in the old order.
   std::shared_ptr<Communicator> shrink(const std::vector<int>& excluded, const Membership& member);
 
-  Communicator(koloComm_t comm, std::chrono::milliseconds timeout, std::string token)
-      : comm_(comm), timeout_(timeout), token_(std::move(token)) {}
+  Communicator(koloComm_t comm, std::chrono::milliseconds timeout, std::string token);
   Communicator(const Communicator&) = delete;
   ~Communicator() { end(); }
 
@@ -55,10 +54,14 @@ class Communicator {
 
   // Waits until all that was begun here is over. Errors show at the operations; nothing is thrown.
   void end();
-  // Makes all that is under way fail, on all ranks.
+  // Makes all that is under way fail, on all ranks, and ends.
   void abort();
+  // Makes all operations fail, on all ranks, for this reason.
+  void revoke(const std::string& reason);
 
  private:
+  void endBy(koloResult_t (*function)(koloComm_t));
+
   std::atomic<koloComm_t> comm_;
   std::chrono::milliseconds timeout_;  // of operations that say nothing else
   std::string token_;

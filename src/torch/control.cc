@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "torch/backend.h"
+#include "torch/signals.h"
 
 namespace kolo::pytorch {
 
@@ -19,7 +20,10 @@ KoloBackend::KoloBackend(std::shared_ptr<Communicator> host, const c10::intrusiv
   if (options_->settings.windows) windows_.emplace();
 }
 
-KoloBackend::~KoloBackend() { shutdown(); }
+KoloBackend::~KoloBackend() {
+  end();
+  signals::endWaitQuietly();
+}
 
 Membership KoloBackend::membership() const {
   return {store_,
@@ -96,6 +100,11 @@ void KoloBackend::abort() {
 }
 
 void KoloBackend::shutdown() {
+  end();
+  signals::endWait();
+}
+
+void KoloBackend::end() {
   {
     const std::lock_guard lock(mutex_);
     if (gpu_ != nullptr) gpu_->end(false);

@@ -8,6 +8,8 @@
 #include <exception>
 #include <string>
 
+#include "torch/signals.h"
+
 namespace kolo::pytorch {
 
 // An exception for `result`; `text` says what happened. A faulty argument becomes a ValueError in Python, everything
@@ -17,7 +19,10 @@ std::exception_ptr exceptionFor(koloResult_t result, const std::string& title, c
 // Throws exceptionFor() with the calling thread's last error.
 [[noreturn]] void raise(koloResult_t result, const char* title);
 
+// After a call of Kolo's that may have waited: throws raise()'s exception, or what the handler of a signal has raised
+// meanwhile.
 inline void check(koloResult_t result, const char* title) {
+  signals::endWait();
   if (result != koloSuccess) [[unlikely]]
     raise(result, title);
 }

@@ -6,24 +6,40 @@
 #include <cstdint>
 
 #include "torch/backend.h"
+#include "torch/signals.h"
 #include "torch/without_gil.h"
 
 namespace kolo::pytorch {
 namespace {
 
-constexpr Milliseconds kShortestNap{1}, kLongestNap{20};
+constexpr Milliseconds kShortestLook{1}, kLongestLook{20};
 constexpr Milliseconds kForVerdict{1000};  // rank 0 may come to its verdict when its time is over
 
 using Clock = std::chrono::steady_clock;
 
-// Whether it comes before the time is over or the group, unless that is null, has failed.
-bool arrives(c10d::Store& store, const std::string& key, Clock::time_point until, const Communicator* group) {
-  for (Milliseconds nap = kShortestNap; !store.check({key}); nap = std::min(2 * nap, kLongestNap)) {
-    if (Clock::now() >= until) return false;
-    if (group != nullptr && group->failure() != koloSuccess) return store.check({key});
+// Looks, less and less often, until isThere() or the time is over. What the handler of a signal raises meanwhile ends
+// the wait, and the group.
+template <class IsThere>
+bool wait(Communicator& group, Clock::time_point until, IsThere&& isThere) {
+  bool found = isThere();
+  for (Milliseconds nap = kShortestLook; !found && Clock::now() < until; nap = std::min(2 * nap, kLongestLook)) {
     std::this_thread::sleep_for(nap);
+    if (const std::string raised = signals::look(); !raised.empty()) group.revoke(raised);
+    found = isThere();
   }
-  return true;
+  signals::endWait();
+  return found;
+}
+
+// Whether it comes before the time is over, or the group has failed.
+bool arrives(c10d::Store& store, const std::string& key, Clock::time_point until, Communicator& group) {
+  bool isThere = false;
+  (void)wait(group, until, [&] {
+    const bool hasFailed = group.failure() != koloSuccess;
+    isThere = store.check({key});
+    return isThere || hasFailed;
+  });
+  return isThere;
 }
 
 // Why the group has failed; "": it has not.
@@ -44,12 +60,8 @@ std::string verdictOn(const std::vector<int>& missing, Milliseconds timeout, con
 
 // Rank 0 may be the one that keeps the store, and may be about to end: it stays until the ranks that came have read its
 // verdict.
-void awaitReaders(c10d::Store& store, const std::string& key, int readers) {
-  const auto until = Clock::now() + kForVerdict;
-  for (Milliseconds nap = kShortestNap; store.add(key, 0) < readers && Clock::now() < until;
-       nap = std::min(2 * nap, kLongestNap)) {
-    std::this_thread::sleep_for(nap);
-  }
+void awaitReaders(c10d::Store& store, const std::string& key, int readers, Communicator& group) {
+  (void)wait(group, Clock::now() + kForVerdict, [&] { return store.add(key, 0) >= readers; });
 }
 
 // Keys of a barrier that everybody has left. A store that cannot delete keeps them.
@@ -75,9 +87,9 @@ void KoloBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
   const auto until = Clock::now() + timeout;
   if (rank_ != 0) {
     store_->set(prefix + std::to_string(rank_), std::string("here"));
-    bool said = arrives(*store_, verdictKey, until + kForVerdict, host_.get());
+    bool said = arrives(*store_, verdictKey, until + kForVerdict, *host_);
     const std::string failure = said ? "" : failureOf(*host_);
-    if (!failure.empty()) said = arrives(*store_, verdictKey, Clock::now() + kForVerdict, nullptr);
+    if (!failure.empty()) said = wait(*host_, Clock::now() + kForVerdict, [&] { return store_->check({verdictKey}); });
     const std::string verdict = said              ? store_->get_to_str(verdictKey)
                                 : failure.empty() ? "rank 0 did not come in " + std::to_string(timeout.count()) + " ms"
                                                   : failure;
@@ -89,12 +101,12 @@ void KoloBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
   }
   std::vector<int> missing;
   for (int rank = 1; rank < size_ && (missing.empty() || waitAllRanks); ++rank) {
-    if (!arrives(*store_, prefix + std::to_string(rank), until, host_.get())) missing.push_back(rank);
+    if (!arrives(*store_, prefix + std::to_string(rank), until, *host_)) missing.push_back(rank);
   }
   const std::string verdict = verdictOn(missing, timeout, failureOf(*host_));
   if (size_ > 1) {
     store_->set(verdictKey, verdict);
-    awaitReaders(*store_, prefix + "read", size_ - 1 - static_cast<int>(missing.size()));
+    awaitReaders(*store_, prefix + "read", size_ - 1 - static_cast<int>(missing.size()), *host_);
   }
   if (number > 0) forget(*store_, prefixOf(number - 1), size_);
   if (!verdict.empty()) C10_THROW_ERROR(DistBackendError, verdict);

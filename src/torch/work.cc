@@ -8,6 +8,7 @@
 
 #include "torch/callbacks.h"
 #include "torch/errors.h"
+#include "torch/signals.h"
 #include "torch/without_gil.h"
 
 namespace kolo::pytorch {
@@ -96,39 +97,42 @@ void Started::completeFuture() {
 // Kolo's thread goes on at once: a continuation may take long, and may wait.
 void Started::onEnd(koloResult_t result, const char* message, void* context) {
   const std::unique_ptr<std::shared_ptr<Started>> holder(static_cast<std::shared_ptr<Started>*>(context));
-  runSoon(
+  callbacks::run(
       [started = std::move(*holder), result, text = std::string(message)] { started->conclude(result, text.c_str()); });
 }
 
 // REQUIRES: mutex_
-void Started::notify() {
-  if (std::exchange(notified_, true)) return;
+koloResult_t Started::notify() {
+  if (notified_) return koloSuccess;
   auto holder = std::make_unique<std::shared_ptr<Started>>(shared_from_this());
-  if (koloRequestNotify(request, onEnd, holder.get()) == koloSuccess) {
-    (void)holder.release();
-  } else {
-    runSoon([started = shared_from_this()] { started->awaitEnd(kNoTimeout); });
-  }
+  const koloResult_t result = koloRequestNotify(request, onEnd, holder.get());
+  notified_ = result == koloSuccess;
+  if (notified_) (void)holder.release();
+  return result;
 }
 
+// What is over needs no thread.
 c10::intrusive_ptr<c10::ivalue::Future> Started::future() {
+  (void)isOver();
   const std::lock_guard lock(mutex_);
   if (future_ != nullptr) return future_;
-  future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  auto made = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
   if (!completed_) {
-    notify();
+    callbacks::prepare();
+    check(notify(), operation.title);
   } else if (error_ != nullptr) {
-    future_->setError(error_);
+    made->setError(error_);
   } else {
-    future_->markCompleted(c10::IValue(operation.outputs));
+    made->markCompleted(c10::IValue(operation.outputs));
   }
-  return future_;
+  return future_ = std::move(made);
 }
 
+// Where Kolo has no thread to tell the end, one of the callbacks' waits for it.
 void Started::letGo() {
   if (request == nullptr || isOver()) return;
   const std::lock_guard lock(mutex_);
-  notify();
+  if (notify() != koloSuccess) callbacks::run([started = shared_from_this()] { started->awaitEnd(kNoTimeout); });
 }
 
 KoloWork::KoloWork(std::shared_ptr<Started> started, const Facts& facts)
@@ -147,7 +151,9 @@ int KoloWork::sourceRank() const { return started_->isOver() ? started_->operati
 std::vector<at::Tensor> KoloWork::result() { return started_->operation.outputs; }
 
 bool KoloWork::wait(std::chrono::milliseconds timeout) {
-  if (!started_->awaitEnd(timeout)) {
+  const bool isOver = started_->awaitEnd(timeout);
+  signals::endWait();
+  if (!isOver) {
     std::rethrow_exception(
         exceptionFor(koloTimeout, started_->operation.title,
                      "not over after " + std::to_string(timeout.count()) + " ms of waiting; the operation goes on"));

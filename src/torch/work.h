@@ -2,7 +2,7 @@
 //
 // A thread that waits for a work makes progress itself (koloRequestWait). A future is made only when one is asked for:
 // then Kolo's own thread makes progress, and one of callbacks.h completes the future. A work that is dropped before its
-// end goes on, and keeps its tensors until then.
+// end goes on, and keeps its tensors until then. Where the system gives no threads, a future is refused with an error.
 //
 // Thread safety: all functions.
 #pragma once
@@ -49,7 +49,7 @@ class Started : public std::enable_shared_from_this<Started> {
  private:
   void conclude(koloResult_t result, const char* text);
   void completeFuture();
-  void notify();
+  koloResult_t notify();
   static void onEnd(koloResult_t result, const char* message, void* context);
 
   std::once_flag concluded_;

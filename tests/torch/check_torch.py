@@ -20,6 +20,8 @@ import guard
 SKIPPED = 77
 MODULES = [
     "behaviour_cases",
+    "signals_cases",
+    "limits_cases",
     "groups_cases",
     "training_cases",
     "failure_cases",
