@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <random>
+#include <set>
 #include <thread>
+#include <vector>
 
 #include "torch/errors.h"
+#include "torch/signals.h"
 
 namespace kolo::pytorch {
 namespace {
@@ -15,6 +19,9 @@ using Milliseconds = std::chrono::milliseconds;
 
 constexpr std::size_t kNumberBytes = 16;  // of a number in hexadecimal
 constexpr char kReady = 'r', kFailed = 'f';
+constexpr Milliseconds kWithoutPause{1}, kLongestNap{20};
+// After which rank 0 looks whether a number that it has answered was one of an earlier attempt.
+constexpr Milliseconds kBetweenNumbers{50};
 
 std::string drawNumber() {
   std::random_device source;
@@ -24,101 +31,114 @@ std::string drawNumber() {
   return number;
 }
 
-// Sleeps between looks at the store, longer and longer.
-class Patience {
- public:
-  explicit Patience(Milliseconds timeout) : until_(Clock::now() + timeout) {}
-  bool isOver() const { return Clock::now() >= until_; }
-  void nap() {
-    std::this_thread::sleep_for(nap_);
-    nap_ = std::min(nap_ * 2, Milliseconds{20});
-  }
-
- private:
-  const Clock::time_point until_;
-  Milliseconds nap_{1};
-};
-
 struct Venue {
   c10d::Store& store;
   const std::string& key;
   int rank, size;
   const std::string& group;
+  Milliseconds timeout;
+  Clock::time_point until;
 
   std::string numberKey(int of) const { return key + "/" + std::to_string(of); }
-  std::string readKey(int of) const { return key + "/read/" + std::to_string(of); }
-  std::string get(const std::string& name) const { return store.check({name}) ? store.get_to_str(name) : ""; }
+  std::string answerKey(const std::string& number) const { return key + "/to/" + number; }
+  std::string readKey(const std::string& token, int of) const { return key + "/" + token + "/" + std::to_string(of); }
+  // Of all ranks but 0.
+  template <class KeyOf>
+  std::vector<std::string> keys(KeyOf&& keyOf) const {
+    std::vector<std::string> all;
+    for (int of = 1; of < size; ++of) all.push_back(keyOf(of));
+    return all;
+  }
 
   [[noreturn]] void fail(const std::string& why) const {
     C10_THROW_ERROR(DistBackendError, c10::str("kolo:init: rank ", rank, " of group \"", group, "\": ", why));
   }
+  [[noreturn]] void failLate(const std::string& whom) const {
+    fail("waited " + std::to_string(timeout.count()) + " ms for " + whom);
+  }
 };
 
-// The numbers of all ranks, one after the other; "" while some are missing.
-std::string numbersOf(const Venue& at) {
-  std::string numbers;
-  for (int rank = 0; rank < at.size; ++rank) {
-    const std::string number = at.get(at.numberKey(rank));
-    if (number.size() != kNumberBytes) return "";
-    numbers += number;
+bool isOver(const Venue& at) { return Clock::now() >= at.until; }
+
+// Looks until all keys are there, for so long at most: without a pause at first, for the others are mostly there at
+// once, then less and less often. (A wait of the store's own would not see signals, and one that ends in vain is a
+// warning on standard error.)
+bool await(const Venue& at, const std::vector<std::string>& keys, Milliseconds most) {
+  const Clock::time_point begin = Clock::now(), until = std::min(at.until, begin + most);
+  while (!at.store.check(keys)) {
+    const Clock::time_point now = Clock::now();
+    if (now >= until) return false;
+    if (now - begin > kWithoutPause)
+      std::this_thread::sleep_for(std::min<Clock::duration>((now - begin) / 8, kLongestNap));
+    if (!signals::look().empty()) signals::endWait();
   }
-  return numbers;
+  return true;
 }
 
-std::string notRead(const Venue& at, const std::string& token) {
-  std::string ranks;
-  for (int rank = 1; rank < at.size; ++rank) {
-    if (at.get(at.readKey(rank)) != token) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+std::vector<std::string> getAll(c10d::Store& store, const std::vector<std::string>& keys) {
+  std::vector<std::string> texts;
+  if (store.hasExtendedApi()) {
+    for (const std::vector<std::uint8_t>& value : store.multiGet(keys)) texts.emplace_back(value.begin(), value.end());
+  } else {
+    for (const std::string& key : keys) texts.push_back(store.get_to_str(key));
   }
-  return ranks;
+  return texts;
+}
+
+void setAll(c10d::Store& store, const std::vector<std::string>& keys, const std::string& text) {
+  const std::vector<std::uint8_t> value(text.begin(), text.end());
+  if (store.hasExtendedApi()) {
+    store.multiSet(keys, std::vector(keys.size(), value));
+  } else {
+    for (const std::string& key : keys) store.set(key, value);
+  }
 }
 
 // The ranks that have not joined. Numbers of an earlier attempt cannot be recognised.
 std::string missingRanks(const Venue& at, const std::string& token) {
-  std::string ranks;
-  for (int rank = 1; rank < at.size; ++rank) {
-    if (!at.store.check({at.numberKey(rank)})) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
-  }
-  return ranks.empty() ? notRead(at, token) : ranks;
+  const auto without = [&](const auto& keyOf) {
+    std::string ranks;
+    for (int of = 1; of < at.size; ++of) {
+      if (!at.store.check({keyOf(of)})) ranks += (ranks.empty() ? "" : ", ") + std::to_string(of);
+    }
+    return ranks;
+  };
+  const std::string absent = without([&](int of) { return at.numberKey(of); });
+  return absent.empty() ? without([&](int of) { return at.readKey(token, of); }) : absent;
 }
 
-// Writes a record for the numbers that are there, again when one has changed, until all ranks have found theirs in it.
-Meeting lead(const Venue& at, const std::string& own, Milliseconds timeout) {
+// Answers the numbers that are there, again those that have changed, until all ranks have read their answers.
+Meeting lead(const Venue& at, const std::string& own) {
   Meeting meeting{.token = own};
   const koloResult_t result = koloGetUniqueId(&meeting.id);
   const std::string text = result == koloSuccess ? std::string(meeting.id.internal, sizeof meeting.id.internal)
                                                  : std::string(koloGetLastError(nullptr));
-  Patience patience(timeout);
-  std::string written;
-  for (; !notRead(at, own).empty(); patience.nap()) {
-    const std::string numbers = numbersOf(at);
-    if (!numbers.empty() && numbers != written) {
-      at.store.set(at.key, numbers + (result == koloSuccess ? kReady : kFailed) + text);
-      written = numbers;
+  const std::string answer = own + (result == koloSuccess ? kReady : kFailed) + text;
+  const std::vector<std::string> numbers = at.keys([&](int of) { return at.numberKey(of); });
+  const std::vector<std::string> read = at.keys([&](int of) { return at.readKey(own, of); });
+  std::set<std::string> answered;
+  for (bool isRead = read.empty(); !isRead;) {
+    if (isOver(at) || !await(at, numbers, at.timeout)) at.failLate("ranks " + missingRanks(at, own));
+    std::vector<std::string> asked;
+    for (const std::string& number : getAll(at.store, numbers)) {
+      if (answered.insert(number).second) asked.push_back(at.answerKey(number));
     }
-    if (patience.isOver())
-      at.fail("waited " + std::to_string(timeout.count()) + " ms for ranks " + missingRanks(at, own));
+    if (!asked.empty()) setAll(at.store, asked, answer);
+    isRead = await(at, read, kBetweenNumbers);
   }
   check(result, "kolo:init");
   return meeting;
 }
 
-Meeting follow(const Venue& at, const std::string& own, Milliseconds timeout) {
-  const std::size_t numbersBytes = kNumberBytes * static_cast<std::size_t>(at.size);
-  Patience patience(timeout);
-  std::string record;
-  for (;; patience.nap()) {
-    record = at.get(at.key);
-    if (record.size() > numbersBytes &&
-        record.compare(kNumberBytes * static_cast<std::size_t>(at.rank), kNumberBytes, own) == 0)
-      break;
-    if (patience.isOver())
-      at.fail("waited " + std::to_string(timeout.count()) + " ms for rank 0, which waits for all others");
-  }
-  Meeting meeting{.token = record.substr(0, kNumberBytes)};
-  at.store.set(at.readKey(at.rank), meeting.token);
-  const std::string text = record.substr(numbersBytes + 1);
-  if (record[numbersBytes] == kFailed || text.size() != sizeof meeting.id.internal) at.fail("rank 0 failed: " + text);
+Meeting follow(const Venue& at, const std::string& own) {
+  at.store.set(at.numberKey(at.rank), own);
+  const std::string key = at.answerKey(own);
+  if (!await(at, {key}, at.timeout)) at.failLate("rank 0, which waits for all others");
+  const std::string answer = at.store.get_to_str(key);
+  Meeting meeting{.token = answer.substr(0, kNumberBytes)};
+  at.store.set(at.readKey(meeting.token, at.rank), std::string("read"));
+  const std::string text = answer.substr(kNumberBytes + 1);
+  if (answer[kNumberBytes] == kFailed || text.size() != sizeof meeting.id.internal) at.fail("rank 0 failed: " + text);
   std::copy(text.begin(), text.end(), meeting.id.internal);
   return meeting;
 }
@@ -127,11 +147,11 @@ Meeting follow(const Venue& at, const std::string& own, Milliseconds timeout) {
 
 Meeting meetInStore(c10d::Store& store, const std::string& key, int rank, int size, Milliseconds timeout,
                     const std::string& group) {
-  const Venue at{store, key, rank, size, group};
-  const std::string own = drawNumber();
-  if (size > 1) store.set(at.numberKey(rank), own);
   const Milliseconds limit = timeout > kNoTimeout ? timeout : kBackendDefaultTimeout;
-  return rank == 0 ? lead(at, own, limit) : follow(at, own, limit);
+  const Venue at{store, key, rank, size, group, limit, Clock::now() + limit};
+  const Meeting meeting = rank == 0 ? lead(at, drawNumber()) : follow(at, drawNumber());
+  signals::endWait();
+  return meeting;
 }
 
 }  // namespace kolo::pytorch

@@ -1,8 +1,9 @@
 // How the ranks of a group agree on an id for their communicator, by torch's store.
 //
 // The store may have been used before: torchrun starts killed ranks again beside the same store (with --master-port),
-// and what an earlier attempt wrote is still there. So each rank writes a number that it has drawn, and takes an id
-// only from a record that has this number in it.
+// and what an earlier attempt wrote is still there. So each rank writes a number that it has drawn. Rank 0 answers
+// under a key that has this number in its name, and hears that the answer has been read under a key with its own
+// number. What an earlier attempt wrote is therefore no answer.
 //
 // Thread safety: all functions.
 #pragma once
