@@ -51,12 +51,37 @@ void* Pool::take(std::size_t bytes) {
   return grow(bytes) ? cut(bytes) : nullptr;
 }
 
+void Pool::enter() {
+  const std::lock_guard lock(mutex_);
+  ++groups_;
+}
+
+void Pool::leave() {
+  const std::lock_guard lock(mutex_);
+  --groups_;
+  shrink();
+}
+
+// Under the lock. Gives all segments back, if nobody needs one.
+void Pool::shrink() {
+  if (groups_ != 0 || !taken_.empty()) return;
+  for (const Segment& segment : segments_) (void)koloMemFree(segment.begin);
+  segments_.clear();
+  free_.clear();
+}
+
 void Pool::give(void* block) {
   const std::lock_guard lock(mutex_);
   const auto found = taken_.find(static_cast<unsigned char*>(block));
   if (found == taken_.end()) return;
   auto [begin, bytes] = *found;
   taken_.erase(found);
+  addFree(begin, bytes);
+  shrink();
+}
+
+// Under the lock.
+void Pool::addFree(unsigned char* begin, std::size_t bytes) {
   auto after = free_.upper_bound(begin);
   // Neighbours become one, but not across the border of a segment, which may be that of another mapping.
   const auto isBorder = [&](const unsigned char* place) {

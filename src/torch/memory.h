@@ -1,7 +1,7 @@
 // Memory that other processes can be given access to. It is taken from Kolo in segments, of which groups make windows;
 // tensors are cut from them.
 //
-// Thread safety: all functions. Segments are never given back: windows of any group may be over them.
+// Thread safety: all functions. Segments stay as long as a group may have windows over them, or a tensor lies in one.
 #pragma once
 
 #include <cstddef>
@@ -29,15 +29,22 @@ class Pool {
   std::size_t segments() const;
   Segment segment(std::size_t i) const;
 
+  // Each group that has windows: from its beginning until its windows have ended.
+  void enter();
+  void leave();
+
  private:
   // The first free block that fits; nullptr: none does.
   void* cut(std::size_t bytes);
   bool grow(std::size_t bytes);
+  void addFree(unsigned char* begin, std::size_t bytes);
+  void shrink();
 
   mutable std::mutex mutex_;
   std::vector<Segment> segments_;
   std::map<unsigned char*, std::size_t> free_;  // begin: bytes
   std::map<unsigned char*, std::size_t> taken_;
+  int groups_ = 0;
 };
 
 // The windows that a group's communicator has over the process's segments.
@@ -47,6 +54,10 @@ class Pool {
 // segment.
 class Windows {
  public:
+  Windows() { Pool::ofProcess().enter(); }
+  Windows(const Windows&) = delete;
+  ~Windows() { Pool::ofProcess().leave(); }  // REQUIRES: the communicator has ended
+
   // To be called before each of the group's collectives.
   void look(Communicator& communicator) {
     const std::uint64_t number = ++collectives_;

@@ -1,6 +1,7 @@
 """What the backend takes of the process: threads, requests, and what happens where there are none."""
 
 import ctypes
+import gc
 import os
 import time
 import unittest
@@ -118,6 +119,35 @@ def without_threads(rank, count):
             expect_equal(second, 1.0)
 
 
+def mappings():
+    with open("/proc/self/maps", encoding="utf-8") as file:
+        return sum("/memfd:kolo " in line for line in file)
+
+
+def use_windows():
+    import kolo_torch  # pylint: disable=import-outside-toplevel,import-error
+
+    options = kolo_torch.Options()
+    options.windows = True
+    with kolo_group(pg_options=options) as group:
+        backend = group._get_backend(torch.device("cpu"))
+        tensor = backend.allocate_tensor(1000, dtype=torch.float32, device=torch.device("cpu")).fill_(1)
+        dist.all_reduce(tensor)
+        assert mappings() > 0
+    return tensor
+
+
+def memory_of_windows(_, count):
+    """It goes with the last group and the last tensor, and comes again."""
+    for _ in range(2):
+        tensor = use_windows()
+        gc.collect()
+        expect_equal(tensor, float(count))
+        assert mappings() > 0
+        del tensor
+        assert mappings() == 0
+
+
 def many_receives(rank, _):
     with kolo_group():
         count = 20_000
@@ -144,6 +174,9 @@ class Limits(unittest.TestCase):
 
     def test_without_threads(self):
         ranks.run(self, without_threads, 2)
+
+    def test_memory_of_windows_goes(self):
+        ranks.run(self, memory_of_windows, 2)
 
     def test_more_receives_than_a_table_begins_with(self):
         ranks.run(self, many_receives, 2)
