@@ -544,6 +544,12 @@ typedef void (*koloProgressFunction_t)(void* context);
  * Stream: on GPUs calls do not wait, and the function is never called.
  * Errors: koloInvalidUsage inside a group and inside a function of the caller. */
 KOLO_API koloResult_t koloCommSetProgress(koloComm_t comm, koloProgressFunction_t function, void* context);
+/* Sets the watch function of comm: a progress function for which nobody waits.
+ * A thread that waits sleeps longer and longer all the same, and calls the function between two sleeps, that is, every
+ * 10 milliseconds or more often. An example is a function that looks for signals, and calls koloCommRevoke.
+ * Parameters: as koloCommSetProgress.
+ * Blocks, Stream, Errors: as koloCommSetProgress. */
+KOLO_API koloResult_t koloCommSetWatch(koloComm_t comm, koloProgressFunction_t function, void* context);
 /* Says whether operations of the calling thread may wait for other ranks.
  * With 0, an operation of this thread that takes no stream and would wait returns koloInProgress. It has done nothing
  * then, and it is still the communicator's next operation.

@@ -33,6 +33,19 @@ void describeReduction(comm::Communicator* communicator, koloDataType_t datatype
   query.inOrder = communicator != nullptr && operation.reduces() && communicator->planning().foldsInOrder(operation);
 }
 
+using waiting::UserProgress;
+
+// A function that is called while a thread waits on the communicator.
+Status setForWaits(koloComm_t comm, void (UserProgress::*set)(koloProgressFunction_t, void*),
+                   koloProgressFunction_t function, void* context) {
+  KOLO_TRY(refuseInReduction());
+  KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
+  return inTurn(*communicator, [&]() -> Status {
+    (communicator->waiter().userProgress().*set)(function, context);
+    return {};
+  });
+}
+
 }  // namespace
 }  // namespace kolo::api
 
@@ -51,14 +64,11 @@ KOLO_API koloResult_t koloCommSetAlgorithm(koloComm_t comm, const char* text) {
 }
 
 KOLO_API koloResult_t koloCommSetProgress(koloComm_t comm, koloProgressFunction_t function, void* context) {
-  return guard(__func__, [&]() -> Status {
-    KOLO_TRY(refuseInReduction());
-    KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
-    return inTurn(*communicator, [&]() -> Status {
-      communicator->waiter().userProgress().set(function, context);
-      return {};
-    });
-  });
+  return guard(__func__, [&] { return setForWaits(comm, &UserProgress::set, function, context); });
+}
+
+KOLO_API koloResult_t koloCommSetWatch(koloComm_t comm, koloProgressFunction_t function, void* context) {
+  return guard(__func__, [&] { return setForWaits(comm, &UserProgress::setWatch, function, context); });
 }
 
 KOLO_API koloResult_t koloSetMayWait(int mayWait) {

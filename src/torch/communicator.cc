@@ -42,7 +42,7 @@ int timeoutMs(std::chrono::milliseconds timeout) {
 Communicator::Communicator(koloComm_t comm, std::chrono::milliseconds timeout, std::string token)
     : comm_(comm), timeout_(timeout), token_(std::move(token)) {
   callbacks::enter();
-  (void)koloCommSetProgress(comm, lookForSignals, comm);
+  (void)koloCommSetWatch(comm, lookForSignals, comm);
 }
 
 std::shared_ptr<Communicator> Communicator::meet(const Membership& member, const std::string& key, int device) {

@@ -1,7 +1,8 @@
-// A function of the user's that is called while a thread waits.
+// Functions of the user's that are called while a thread waits: one that makes progress which others may wait for, and
+// one that only watches, and costs the wait no sleep.
 //
-// Thread safety: set() under the communicator's turn; the others from any thread, for a thread may wait for another
-// one's turn.
+// Thread safety: set() and setWatch() under the communicator's turn; the others from any thread, for a thread may wait
+// for another one's turn.
 #pragma once
 
 #include <kolo/kolo.h>
@@ -17,29 +18,41 @@ class UserProgress {
  public:
   void set(koloProgressFunction_t function, void* context) {
     const std::lock_guard lock(mutex_);
-    function_ = function;
+    progress_ = {function, context};
     isGiven_.store(function != nullptr, std::memory_order_relaxed);
-    context_ = context;
   }
+  void setWatch(koloProgressFunction_t function, void* context) {
+    const std::lock_guard lock(mutex_);
+    watch_ = {function, context};
+  }
+  // Whether there is one that makes progress.
   bool isGiven() const { return isGiven_.load(std::memory_order_relaxed); }
-  // Calls the function, if there is one and the calling thread is the user's, which may use what others must not:
-  // whether it was so.
+  // Calls the functions, if the calling thread is the user's, which may use what others must not: whether one of them
+  // makes progress.
   bool make() const {
     if (caller.isLibrarys) return false;
     std::unique_lock lock(mutex_);
-    const koloProgressFunction_t function = function_;
-    void* const context = context_;
+    const Given watch = watch_, progress = progress_;
     lock.unlock();
-    if (function == nullptr) return false;
-    const InUserFunction inside;
-    callUsers(function, context);
-    return true;
+    watch.call();
+    return progress.call();
   }
 
  private:
+  struct Given {
+    koloProgressFunction_t function = nullptr;
+    void* context = nullptr;
+
+    bool call() const {
+      if (function == nullptr) return false;
+      const InUserFunction inside;
+      callUsers(function, context);
+      return true;
+    }
+  };
+
   mutable std::mutex mutex_;
-  koloProgressFunction_t function_ = nullptr;
-  void* context_ = nullptr;
+  Given progress_, watch_;
   std::atomic<bool> isGiven_{false};
 };
 

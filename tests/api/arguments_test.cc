@@ -216,6 +216,7 @@ TEST_CASE("NULL, garbage and destroyed communicators are refused by every functi
     CHECK_CODE(koloInvalidHandle, koloRedOpCreatePreMulSum(&op, &place32, koloInt32, koloScalarHostImmediate, comm));
     CHECK_CODE(koloInvalidHandle, koloCommSetAlgorithm(comm, ""));
     CHECK_CODE(koloInvalidHandle, koloCommSetProgress(comm, nullptr, nullptr));
+    CHECK_CODE(koloInvalidHandle, koloCommSetWatch(comm, nullptr, nullptr));
     CHECK_CODE(koloInvalidHandle, koloCommGetPlan(comm, koloCollectiveAllReduce, 1, koloInt32, koloSum, 0, &plan));
   }
   CHECK(place32 == 0);

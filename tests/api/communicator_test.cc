@@ -517,11 +517,13 @@ void giveUp(void* comm) { (void)koloCommRevoke(static_cast<koloComm_t>(comm), "i
 
 }  // namespace
 
-TEST_CASE("a progress function ends what it is part of, on all ranks, for its reason", "[threads][links]") {
+TEST_CASE("a progress function, or one that watches, ends what it is part of, on all ranks, for its reason",
+          "[threads][links]") {
+  const auto set = GENERATE(false, true) ? koloCommSetProgress : koloCommSetWatch;
   World world(3);
   world.run([&](Self& self) {
     int send = 1, recv = 0;
-    if (self.rank == 0) EXPECT_OK(self, koloCommSetProgress(self.comm, giveUp, self.comm));
+    if (self.rank == 0) EXPECT_OK(self, set(self.comm, giveUp, self.comm));
     if (self.rank == 2) {  // which the others wait for, in a collective and for a message
       koloResult_t failure = koloSuccess;
       while (failure == koloSuccess) {
