@@ -208,6 +208,32 @@ def is_destroyed_in_a_child(rank, count):
         expect_equal(tensor, float(count))
 
 
+def forks_workers_after_use(rank, count):
+    """As launchers of notebooks do: the parent has used Kolo, and has no group any more."""
+    with kolo_group():
+        dist.all_reduce(torch.ones(3), async_op=True).get_future().wait()
+    with tempfile.TemporaryDirectory() as folder:
+        workers = []
+        for worker in range(2):
+            pid = os.fork()
+            if pid == 0:
+                status = 1
+                try:
+                    store = dist.FileStore(f"{folder}/store", 2)
+                    dist.init_process_group("kolo", store=store, rank=worker, world_size=2)
+                    tensor = torch.ones(1000)
+                    dist.all_reduce(tensor, async_op=True).get_future().wait()
+                    dist.all_reduce(tensor)
+                    expect_equal(tensor, 4.0)
+                    dist.destroy_process_group()
+                    status = 0
+                finally:
+                    os._exit(status)
+            workers.append(pid)
+        for pid in workers:
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
 class Groups(unittest.TestCase):
     @smoke
     def test_subgroups(self):
@@ -229,6 +255,9 @@ class Groups(unittest.TestCase):
 
     def test_a_forked_child_is_no_rank(self):
         ranks.run(self, is_destroyed_in_a_child, 2)
+
+    def test_workers_are_forked_after_the_last_group(self):
+        ranks.run(self, forks_workers_after_use, 2)
 
     def test_monitored_barrier_names_who_is_missing(self):
         ranks.run(self, monitored, 4)
