@@ -950,8 +950,9 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  *  - An item is one tensor of each rank. All ranks give the same number of items, in the same order.
  *  - What a collective says of sendbuf, recvbuf and count holds for each item: an item of koloAllGatherList has count
  *    elements in sendbuf, and n times as many in recvbuf.
- *  - counts, if not NULL, holds one length for each rank, instead of count. 0 is legal. Only collectives of which one
- *    buffer is divided take it: all-gather, reduce-scatter, gather, scatter.
+ *  - counts, if not NULL, holds one length for each rank, instead of count. 0 is legal. Collectives that divide a
+ *    buffer take it: all-gather, reduce-scatter, gather, scatter, all-to-all. In an all-to-all rank r gets a block of
+ *    counts[r] elements from each rank, and all ranks give the same counts.
  *  - A NULL buffer is legal where the rank has none by the rules of the collective, and where it has no elements.
  *
  * Datatypes
@@ -968,9 +969,11 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  *
  * Arrays
  *  - sendarray and recvarray, if not NULL, describe the buffers as arrays, and count is not read. Elements are
+ *  - KOLO_SAME_DATATYPE as transfertype or recvtype stands for the item's sendtype.
  *    transferred in row-major order of the array's indices, whatever the strides are.
  *  - A buffer that holds the blocks of all ranks is cut along `axis`: block r has the indices of rank r's part. The
- *    ranks divide the axis evenly, or counts holds the length of each rank's part.
+ *    ranks divide the axis evenly, or counts holds the length of each rank's part. Along the axis, what a rank gets of
+ *    an all-to-all has that rank's length n times.
  *  - The other buffer has the shape of one block. One of the two arrays may be NULL; that buffer is row-major then.
  *  - Strides may be negative. In sendarray they may be 0. In recvarray no two elements may lie at one place:
  *    each stride is larger than what the dimensions with smaller strides span.
@@ -1022,7 +1025,11 @@ typedef struct {
   const ptrdiff_t* strides;
 } koloArray_t;
 
-/* An item of a list; see above. Members that are 0 or NULL are absent, but for the three datatypes. */
+/* In an item: the datatype that the item's sendtype is. */
+#define KOLO_SAME_DATATYPE ((koloDataType_t)(-1))
+
+/* An item of a list; see above. Start from KOLO_ITEM_INITIALIZER: of an item without casts, sendtype is then the only
+ * datatype to set. Members that are 0 or NULL are absent, but for the three datatypes. */
 typedef struct {
   const void* sendbuf;
   void* recvbuf;
@@ -1050,6 +1057,9 @@ KOLO_API koloResult_t koloReduceList(const koloItem_t* items, size_t count, kolo
 /* Broadcasts each item from the root.
  * Parameters: items: count items.
  * Adjoint: koloReduceList. */
+#define KOLO_ITEM_INITIALIZER \
+  { 0, 0, 0, 0, KOLO_SAME_DATATYPE, KOLO_SAME_DATATYPE, KOLO_SAME_DATATYPE, 0, 0, 0, 0 }
+
 KOLO_API koloResult_t koloBroadcastList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
                                         koloStream_t stream);
 /* All-gathers each item.
@@ -1073,7 +1083,7 @@ KOLO_API koloResult_t koloScatterList(const koloItem_t* items, size_t count, int
                                       koloStream_t stream);
 /* Exchanges each item all to all.
  * Parameters: items: count items; both buffers are divided, along the same axis.
- * Adjoint: koloAllToAllList. */
+ * Adjoint: koloAllToAllList. Of items with counts that are not all equal, there is none. */
 KOLO_API koloResult_t koloAllToAllList(const koloItem_t* items, size_t count, koloComm_t comm, koloStream_t stream);
 /* Exchanges one array all to all along two axes.
  * Rank r gets the r-th part, along splitAxis, of every rank's array. What a rank gets is put together along concatAxis,

@@ -85,15 +85,14 @@ Result<ListOperation> ListCache::findOrMake(Write&& write, Make&& make) {
   return made;
 }
 
-// Lengths of the ranks' parts are read where one of the buffers is divided, and refused elsewhere.
+// Lengths of the ranks' parts are read where a buffer is divided, and refused elsewhere.
 Result<ListOperation> ListCache::find(const ListCall& call, const koloItem_t* items, std::size_t count) {
   const auto make = [&]() -> Result<ListOperation> {
     KOLO_ASSIGN(std::shared_ptr<const List> list, makeList(call, items, count));
     return ListOperation{call.collective, call.root, std::move(list)};
   };
   if (items == nullptr) return make();
-  const bool readsCounts =
-      device::isIn(call.collective, device::kSendsBlocks) != device::isIn(call.collective, device::kReceivesBlocks);
+  const bool readsCounts = device::isIn(call.collective, device::kSendsBlocks | device::kReceivesBlocks);
   const auto write = [&](Key& key) {
     key.push_back(wordOf(Kind::kItems, call));
     key.push_back(count);

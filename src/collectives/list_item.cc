@@ -32,11 +32,18 @@ void useRowMajor(Array& array) {
   }
 }
 
+// With each datatype in place of KOLO_SAME_DATATYPE.
+koloItem_t withDatatypes(koloItem_t item) {
+  if (item.transfertype == KOLO_SAME_DATATYPE) item.transfertype = item.sendtype;
+  if (item.recvtype == KOLO_SAME_DATATYPE) item.recvtype = item.sendtype;
+  return item;
+}
+
 // Item number `number`; its errors say so.
 class ItemReader {
  public:
   ItemReader(const ListCall& call, const koloItem_t& given, std::size_t number)
-      : call_(call), given_(given), number_(number), ranks_(static_cast<std::size_t>(call.ranks)),
+      : call_(call), given_(withDatatypes(given)), number_(number), ranks_(static_cast<std::size_t>(call.ranks)),
         sendsBlocks_(device::isIn(call.collective, device::kSendsBlocks)),
         receivesBlocks_(device::isIn(call.collective, device::kReceivesBlocks)) {}
 
@@ -103,6 +110,10 @@ class ItemReader {
   }
 
   Status checkDatatypes() const {
+    if (given_.sendtype == KOLO_SAME_DATATYPE) {
+      return error(koloInvalidDatatype, "item {}: sendtype is not set (KOLO_SAME_DATATYPE), expected a koloDataType_t",
+                   number_);
+    }
     const auto isKnown = [](koloDataType_t datatype) { return datatype >= 0 && datatype < koloNumDatatypes; };
     for (const auto& [name, datatype] : {std::pair("sendtype", given_.sendtype), std::pair("recvtype", given_.recvtype),
                                          std::pair("transfertype", given_.transfertype)}) {
@@ -278,23 +289,37 @@ class ItemReader {
     return {};
   }
 
-  // A block for each rank in both buffers.
+  // A block for each rank in both buffers. What is received has this rank's length in all of them.
   Status readBoth(Item& item) {
-    if (given_.counts != nullptr)
-      return refuse("counts is not NULL, expected NULL: lengths that differ are koloAllToAllAxis's");
     const bool isFlat = !send_.isGiven && !recv_.isGiven;
+    const int axis = isFlat ? 0 : given_.axis;
     std::vector<std::uint64_t> extents;
     if (isFlat) {
       KOLO_ASSIGN(extents, flatParts());
       send_.strides[0] = recv_.strides[0] = 1;
     } else {
-      if (send_.isGiven && recv_.isGiven) KOLO_TRY(checkShape(recv_, send_));
-      else copyShape(send_.isGiven ? send_ : recv_, send_.isGiven ? recv_ : send_);
-      KOLO_TRY(checkAxis("axis", given_.axis, send_));
-      KOLO_ASSIGN(extents, cut(send_, given_.axis, nullptr, "the splits of koloAllToAllAxis"));
+      KOLO_TRY(checkAxis("axis", axis, send_.isGiven ? send_ : recv_));
+      if (!send_.isGiven) KOLO_TRY(splitLike(recv_, axis, send_));
+      KOLO_ASSIGN(extents, cut(send_, axis, given_.counts, "counts"));
+      Array result = send_;
+      result.shape[axis] = extents[mine()] * ranks_;
+      KOLO_TRY(checkElements("recvbuf", result));
+      if (recv_.isGiven) KOLO_TRY(checkShape(recv_, result));
+      else copyShape(result, recv_);
     }
-    use(item.send, given_.sendbuf, given_.sendtype, send_, isFlat ? 0 : given_.axis, extents);
-    use(item.recv, given_.recvbuf, given_.recvtype, recv_, isFlat ? 0 : given_.axis, extents);
+    std::vector<std::uint64_t> received(ranks_, extents[mine()]);
+    use(item.send, given_.sendbuf, given_.sendtype, send_, axis, std::move(extents));
+    use(item.recv, given_.recvbuf, given_.recvtype, recv_, axis, std::move(received));
+    return {};
+  }
+  // The array, in a row, from which an all-to-all makes one like this.
+  Status splitLike(const Array& result, int axis, Array& array) const {
+    copyShape(result, array);
+    if (given_.counts == nullptr) return {};
+    KOLO_TRY(checkCounts(given_.counts));
+    array.shape[axis] = sumOf(given_.counts);
+    KOLO_TRY(checkElements("sendbuf", array));
+    useRowMajor(array);
     return {};
   }
 
@@ -342,7 +367,7 @@ class ItemReader {
   }
 
   const ListCall& call_;
-  const koloItem_t& given_;
+  const koloItem_t given_;
   const std::size_t number_;
   const std::size_t ranks_;
   const bool sendsBlocks_, receivesBlocks_;

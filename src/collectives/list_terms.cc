@@ -12,9 +12,11 @@
 namespace kolo::collectives {
 namespace {
 
-// The one with all blocks; of a list whose buffers are not divided, either.
+// The one with all blocks; of a list whose buffers are not divided, either. An all-to-all has two: all ranks give
+// alike.
 const Side& wholeOf(const List& list, const Item& item) {
-  return device::isIn(list.collective, device::kReceivesBlocks) ? item.recv : item.send;
+  const bool sends = device::isIn(list.collective, device::kSendsBlocks);
+  return !sends && device::isIn(list.collective, device::kReceivesBlocks) ? item.recv : item.send;
 }
 
 // How often the blocks follow each other in the whole array: elements in front of the axis. An array that is cut along

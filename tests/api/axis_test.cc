@@ -1,7 +1,9 @@
 // Axes of arrays that lists cut evenly: an all-to-all from one axis to another without lengths, at once and as a
 // request, with conversions, against a loop of this file; and axes that the ranks do not divide.
+#include <array>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -161,16 +163,16 @@ TEST_CASE("S4.5 a list with an item that the ranks do not divide is refused: its
   World world(3);
   world.run([](Self& self) {
     for (const size_t odd : {size_t{0}, size_t{2}}) {
-      const auto expect = [&](koloResult_t code, const char* array, const std::string& instead = "counts") {
+      const auto expect = [&](koloResult_t code, const char* array) {
         const std::string words = "item " + std::to_string(odd) + ": axis 1 of " + array +
-                                  " has the length 7, which 3 ranks do not divide: expected a multiple, or " + instead;
+                                  " has the length 7, which 3 ranks do not divide: expected a multiple, or counts";
         EXPECT_CODE(self, koloInvalidArgument, code);
         EXPECT(self, messageHas(words.c_str()));
       };
       const Items sends(odd, false), receives(odd, true);
       expect(koloReduceScatterList(sends.items, 3, koloSum, self.comm, nullptr), "sendarray");
       expect(koloScatterList(sends.items, 3, 1, self.comm, nullptr), "sendarray");
-      expect(koloAllToAllList(sends.items, 3, self.comm, nullptr), "sendarray", "the splits of koloAllToAllAxis");
+      expect(koloAllToAllList(sends.items, 3, self.comm, nullptr), "sendarray");
       expect(koloAllGatherList(receives.items, 3, self.comm, nullptr), "recvarray");
       expect(koloGatherList(receives.items, 3, 1, self.comm, nullptr), "recvarray");
       EXPECT(self, receives.recv == std::vector<float>(90));
@@ -199,3 +201,66 @@ TEST_CASE("S2.5 S4.5 with counts the ranks need not divide an axis, and a part m
 
 }  // namespace
 }  // namespace axes
+
+namespace {
+
+// What rank `from` gives as element `number` of an item.
+int givenInExchange(int from, size_t item, size_t number) {
+  return from * 100'000 + static_cast<int>(item * 10'000 + number);
+}
+
+}  // namespace
+
+// Items without arrays, and along the axes of arrays; the ranks' lengths differ from item to item, and some are 0.
+TEST_CASE("S1.7 S2.5 an uneven exchange of many arrays is one list", "[links]") {
+  for (const int n : {1, 2, 3, 4}) {
+    World world(n);
+    world.run([&](Self& self) {
+      const auto ranks = static_cast<size_t>(n), mine = static_cast<size_t>(self.rank);
+      constexpr size_t kItems = 4, kRows = 3, kColumns = 2;
+      std::vector<std::vector<size_t>> counts(kItems);
+      std::vector<std::vector<int>> sends(kItems), receives(kItems), wanted(kItems);
+      std::vector<koloItem_t> items(kItems, koloItem_t KOLO_ITEM_INITIALIZER);
+      std::vector<std::array<size_t, 3>> shapes(2 * kItems);
+      std::vector<koloArray_t> arrays(2 * kItems);
+      for (size_t i = 0; i < kItems; ++i) {
+        for (size_t rank = 0; rank < ranks; ++rank) counts[i].push_back((rank * 7 + i * 3) % 5 * (i == 1 ? 300 : 1));
+        const size_t all = std::accumulate(counts[i].begin(), counts[i].end(), size_t{0});
+        const bool isFlat = i < 2;
+        const size_t rows = isFlat ? 1 : kRows, columns = isFlat ? 1 : kColumns, own = counts[i][mine];
+        sends[i].resize(rows * all * columns);
+        for (size_t k = 0; k < sends[i].size(); ++k) sends[i][k] = givenInExchange(self.rank, i, k);
+        receives[i].assign(rows * ranks * own * columns, -1);
+        wanted[i] = receives[i];
+        const size_t before = std::accumulate(counts[i].begin(), counts[i].begin() + self.rank, size_t{0});
+        for (size_t row = 0; row < rows; ++row) {
+          for (size_t at = 0; at < ranks * own * columns; ++at) {
+            const size_t from = own == 0 ? 0 : at / (own * columns), inBlock = own == 0 ? 0 : at % (own * columns);
+            wanted[i][row * ranks * own * columns + at] =
+                givenInExchange(static_cast<int>(from), i, (row * all + before) * columns + inBlock);
+          }
+        }
+        items[i].sendbuf = sends[i].data();
+        items[i].recvbuf = receives[i].data();
+        items[i].counts = counts[i].data();
+        items[i].sendtype = koloInt32;
+        if (isFlat) continue;
+        shapes[i] = {kRows, all, kColumns};
+        shapes[kItems + i] = {kRows, ranks * own, kColumns};
+        arrays[i] = {3, shapes[i].data(), nullptr};
+        arrays[kItems + i] = {3, shapes[kItems + i].data(), nullptr};
+        items[i].axis = 1;
+        items[i].sendarray = i == 2 ? &arrays[i] : nullptr;
+        items[i].recvarray = &arrays[kItems + i];
+      }
+      EXPECT_OK(self, koloAllToAllList(items.data(), kItems, self.comm, nullptr));
+      for (size_t i = 0; i < kItems; ++i) EXPECT(self, receives[i] == wanted[i]);
+      if (n == 1) return;
+      // The array of what is received has the rank's own length from each rank.
+      shapes[kItems + 2][1] += 1;
+      EXPECT_CODE(self, koloInvalidArgument, koloAllToAllList(items.data(), kItems, self.comm, nullptr));
+      EXPECT(self, messageHas("item 2: recvarray has the shape"));
+      expectWorks(self);
+    });
+  }
+}
