@@ -37,9 +37,22 @@ bool yieldsTruth(koloDataType_t datatype, device::ReduceOp op) {
          op == device::ReduceOp::kLogicalXor;
 }
 
-bool yieldsTruth(const List& list, device::ReduceOp op) {
-  return std::all_of(list.items.begin(), list.items.end(),
-                     [&](const Item& item) { return yieldsTruth(item.transferType, op); });
+bool yieldsTruth(const Item& item, device::ReduceOp op) { return yieldsTruth(item.transferType, op); }
+
+// A rank alone folds what yields truth with itself: all of an operation, or some items of a list. Other items are sums
+// of one input then (device/segment_moves.h).
+void foldTruth(const Operation& operation, Work& work) {
+  if (operation.list == nullptr) {
+    work.yieldsTruth = yieldsTruth(operation.datatype, work.op);
+    if (work.yieldsTruth) work.op = device::ReduceOp::kLogicalOr;
+    return;
+  }
+  const std::vector<Item>& items = operation.list->items;
+  const auto isTruth = [op = work.op](const Item& item) { return yieldsTruth(item, op); };
+  work.yieldsTruth = std::any_of(items.begin(), items.end(), isTruth);
+  if (!work.yieldsTruth) return;
+  const bool areAll = std::all_of(items.begin(), items.end(), isTruth);
+  work.op = areAll ? device::ReduceOp::kLogicalOr : device::ReduceOp::kSum;
 }
 
 // Blocks of a list, in bytes: all ranks know all of them.
@@ -231,11 +244,7 @@ void useReduction(const Operation& operation, Prepared& prepared) {
       prepared.context.user = &prepared.user;
     }
   }
-  if (operation.reduces()) {
-    work.yieldsTruth =
-        operation.list != nullptr ? yieldsTruth(*operation.list, work.op) : yieldsTruth(operation.datatype, work.op);
-  }
-  if (work.ranks == 1 && work.yieldsTruth) work.op = device::ReduceOp::kLogicalOr;
+  if (operation.reduces() && work.ranks == 1) foldTruth(operation, work);
   // Where data is only moved, a "fold" of one source copies it to several places.
   if (prepared.context.user == nullptr && operation.list == nullptr)
     prepared.context.kernel = executor::reduceKernel(operation.datatype, work.op);

@@ -191,7 +191,7 @@ struct Work {
   // Of an average whose partial results are stored as shares (device/shares.h): how many ranks each input of this work
   // is a share of, 1 where it is a rank's own. 0: partial results are stored as they are.
   std::uint32_t inputRanks = 0;
-  bool yieldsTruth = false;  // results are 0 or 1 whatever the input; with one rank, `op` is then kLogicalOr
+  bool yieldsTruth = false;  // of one rank: some results are 0 or 1 whatever the input; of all: `op` is kLogicalOr
   bool scaled = false;       // pre-multiplied sum, and
   alignas(16) unsigned char scalar[16] = {};  // this rank's scalar
   std::uint32_t elementBytes = 1;

@@ -397,3 +397,51 @@ TEST_CASE("a program's traps of floating-point exceptions do not fire in the lib
   REQUIRE(enabled == FE_ALL_EXCEPT);
   for (const float result : results) REQUIRE(std::isinf(result));
 }
+
+// By a single call and by lists, alone and beside items that stay as they are.
+TEST_CASE("on one rank, too, reduced bools are 0 or 1, also in a list with items of other datatypes") {
+  World world(1);
+  world.run([](Self& self) {
+    for (const koloRedOp_t op : {koloSum, koloProd, koloMax, koloMin}) {
+      for (const bool inPlace : {false, true}) {
+        std::vector<unsigned char> bools = {0, 1, 2, 255, 0, 7}, boolResults(6, 9);
+        std::vector<float> floats = {0, -2.5F, 7}, floatResults(3, 9), narrow = {1, 2.5F, -3}, narrowResults(3, 9);
+        std::vector<std::int8_t> bytes = {0, 5, -7}, byteResults(3, 9);
+        const std::vector<unsigned char> wanted = {0, 1, 1, 1, 0, 1};
+        const auto itemOf = [&](auto& given, auto& results, koloDataType_t datatype) {
+          koloItem_t item = KOLO_ITEM_INITIALIZER;
+          item.sendbuf = given.data();
+          item.recvbuf = inPlace ? given.data() : results.data();
+          item.count = given.size();
+          item.sendtype = datatype;
+          return item;
+        };
+        const std::vector<float> givenFloats = floats, givenNarrow = narrow;
+        const std::vector<std::int8_t> givenBytes = bytes;
+        std::vector<koloItem_t> items = {itemOf(floats, floatResults, koloFloat32),
+                                         itemOf(bools, boolResults, koloBool), itemOf(bytes, byteResults, koloInt8),
+                                         itemOf(narrow, narrowResults, koloFloat32)};
+        items.back().transfertype = koloBfloat16;
+        EXPECT_OK(self, koloAllReduceList(items.data(), items.size(), op, self.comm, nullptr));
+        EXPECT(self, (inPlace ? bools : boolResults) == wanted);
+        EXPECT(self, (inPlace ? floats : floatResults) == givenFloats);
+        EXPECT(self, (inPlace ? narrow : narrowResults) == givenNarrow);
+        EXPECT(self, (inPlace ? bytes : byteResults) == givenBytes);
+      }
+    }
+    // Of logical operations every item is 0 or 1; of bitwise ones the bools alone.
+    std::vector<unsigned char> bools = {2, 0};
+    std::vector<int> numbers = {6, 0};
+    koloItem_t items[2] = {KOLO_ITEM_INITIALIZER, KOLO_ITEM_INITIALIZER};
+    items[0].sendbuf = items[0].recvbuf = bools.data();
+    items[1].sendbuf = items[1].recvbuf = numbers.data();
+    items[0].count = items[1].count = 2;
+    items[0].sendtype = koloBool;
+    items[1].sendtype = koloInt32;
+    EXPECT_OK(self, koloReduceList(items, 2, koloBitXor, 0, self.comm, nullptr));
+    EXPECT(self, bools == std::vector<unsigned char>({1, 0}) && numbers == std::vector<int>({6, 0}));
+    bools[0] = 4;
+    EXPECT_OK(self, koloAllReduceList(items, 2, koloLogicalAnd, self.comm, nullptr));
+    EXPECT(self, bools == std::vector<unsigned char>({1, 0}) && numbers == std::vector<int>({1, 0}));
+  });
+}
