@@ -1531,7 +1531,20 @@ KOLO_API koloResult_t koloExplain(koloComm_t comm, int nranks, koloCollective_t 
                                   koloDataType_t datatype, koloRedOp_t op, int registered, char* text, size_t size,
                                   size_t* needed);
 
-/* Reads a device string, as koloConfig_t.device and streams are chosen by.
+/* Explains the planner's choice for a call over a list, as koloExplain does for other calls.
+ * Parameters:
+ *   comm, nranks, registered, text, size, needed  as koloExplain
+ *   collective, items, count, op, root            as the call over the list takes them; op and root are read where the
+ *                                                 collective has them
+ * Errors: those of the call over the list. koloInvalidArgument for a collective that takes no list.
+ *   koloInvalidRankCount. */
+KOLO_API koloResult_t koloExplainList(koloComm_t comm, int nranks, koloCollective_t collective, const koloItem_t* items,
+                                      size_t count, koloRedOp_t op, int root, int registered, char* text, size_t size,
+                                      size_t* needed);
+
+/* Reads a device string, for koloConfig_t.device and for a choice among the program's streams.
+ * Operations take streams, not numbers: on GPUs a stream is CUDA's and the program's own. So the number is an index
+ * into whatever streams the program has.
  * Parameters:
  *   text    KIND, KIND and a number, or these with ":" and a stream's number: "gpu0:1". The kinds:
  *             "gpu", "cuda"  a CUDA device; without a number the first

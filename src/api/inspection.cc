@@ -2,6 +2,8 @@
 #include "api/checks.h"
 #include "api/guard.h"
 #include "base/datatypes.h"
+#include "collectives/choices.h"
+#include "collectives/list.h"
 #include "diagnostics/info.h"
 #include "topology/topology.h"
 
@@ -25,12 +27,51 @@ Result<planner::Query> makeQuery(koloCollective_t collective, size_t count, kolo
 // What the query says of the reduction: which it is, and whether it would be folded at once, in the order of the ranks.
 // The communicator may ask for that, a reduction that a user made there, or an average of small integers. Apart from
 // that, and from overrides, all reductions are planned alike.
-void describeReduction(comm::Communicator* communicator, koloDataType_t datatype, koloRedOp_t op,
-                       planner::Query& query) {
+void describeReduction(comm::Communicator* communicator, const collectives::Choices& choices, koloDataType_t datatype,
+                       koloRedOp_t op, planner::Query& query) {
   comm::Operation operation{{.collective = query.collective, .datatype = datatype, .op = op}, {}, {}};
   if (communicator != nullptr && op >= koloNumOps) operation.custom = communicator->reductions().find(op);
   query.reduction = collectives::reductionOf(operation);
-  query.inOrder = communicator != nullptr && operation.reduces() && communicator->planning().foldsInOrder(operation);
+  query.inOrder = operation.reduces() && choices.inOrder(operation);
+}
+
+// The operation that a call over the list would be.
+Result<comm::Operation> makeOperation(comm::Communicator* communicator, const collectives::ListCall& call,
+                                      const koloItem_t* items, size_t count, koloRedOp_t op) {
+  comm::Operation operation{{.collective = call.collective, .datatype = collectives::kOfItems, .op = op}, {}, {}};
+  if (device::isIn(call.collective, device::kFromRoot | device::kToRoot)) KOLO_TRY(checkRoot(call.root, call.ranks));
+  KOLO_ASSIGN(operation.list, collectives::makeList(call, items, count));
+  operation.vector = !operation.list->areAlike;
+  if (communicator != nullptr && op >= koloNumOps) operation.custom = communicator->reductions().find(op);
+  return operation;
+}
+
+// Whether lists may be read and written where they lie between windows, as far as the communicator decides it.
+std::string explainSharing(comm::Communicator& communicator, std::uint64_t bytes) {
+  const collectives::CopyPolicy& copies = communicator.planning().site().copies;
+  if (communicator.ranks() == 1 || copies.sharesLists(bytes)) return {};
+  return copies.sharesLists(UINT64_MAX)
+             ? "a list as short as this one goes through staging between windows, too, unless a zero-copy algorithm "
+               "was asked for\n"
+             : "lists go through staging here, between windows, too\n";
+}
+
+// The choices of a communicator, or those for so many ranks on this machine: use(communicator, choices), where the
+// communicator may be null.
+template <class Use>
+Status withChoices(koloComm_t comm, int nranks, const Use& use) {
+  if (comm != nullptr) {
+    KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
+    return use(communicator.get(), communicator->planning().choices());
+  }
+  if (nranks < 1) return error(koloInvalidRankCount, "nranks is {}, expected 1 or more", nranks);
+  KOLO_ASSIGN(const comm::Options options, comm::Options::make(nullptr, nullptr));
+  planner::Machine machine;
+  machine.ranks = nranks;
+  machine.cores = topology::availableCores();
+  collectives::Choices choices(machine, options.reproducible);
+  KOLO_TRY(choices.set(options.algorithm));
+  return use(nullptr, choices);
 }
 
 using waiting::UserProgress;
@@ -85,7 +126,7 @@ KOLO_API koloResult_t koloCommGetPlan(koloComm_t comm, koloCollective_t collecti
     KOLO_TRY(checkResult("plan", plan));
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     KOLO_ASSIGN(planner::Query query, makeQuery(collective, count, datatype, registered));
-    describeReduction(communicator.get(), datatype, op, query);
+    describeReduction(communicator.get(), communicator->planning().choices(), datatype, op, query);
     *plan = communicator->planning().describe(query, communicator->backend().transportNames());
     return {};
   });
@@ -100,20 +141,37 @@ KOLO_API koloResult_t koloExplain(koloComm_t comm, int nranks, koloCollective_t 
       return giveText("send_recv: a message has no algorithm; it is inline, eager, or fetched by its size\n", text,
                       size, needed);
     }
-    if (comm != nullptr) {
-      KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
-      describeReduction(communicator.get(), datatype, op, query);
-      return giveText(communicator->planning().explain(query), text, size, needed);
+    return withChoices(comm, nranks, [&](comm::Communicator* communicator, const collectives::Choices& choices) {
+      describeReduction(communicator, choices, datatype, op, query);
+      return giveText(choices.explain(query), text, size, needed);
+    });
+  });
+}
+
+KOLO_API koloResult_t koloExplainList(koloComm_t comm, int nranks, koloCollective_t collective, const koloItem_t* items,
+                                      size_t count, koloRedOp_t op, int root, int registered, char* text, size_t size,
+                                      size_t* needed) {
+  return guardProcess(__func__, [&]() -> Status {
+    if (collective < 0 || collective >= koloCollectiveBarrier) {
+      return error(koloInvalidArgument,
+                   "collective is {}, expected one that takes a list: from koloCollectiveAllReduce to "
+                   "koloCollectiveScatter",
+                   static_cast<int>(collective));
     }
-    if (nranks < 1) return error(koloInvalidRankCount, "nranks is {}, expected 1 or more", nranks);
-    KOLO_ASSIGN(const comm::Options options, comm::Options::make(nullptr, nullptr));
-    KOLO_ASSIGN(const std::vector<planner::Wish> wishes, planner::parseWishes(options.algorithm));
-    describeReduction(nullptr, datatype, op, query);
-    query.inOrder = options.reproducible || collectives::needsWholeFold(op, datatype);
-    planner::Machine machine;
-    machine.ranks = nranks;
-    machine.cores = topology::availableCores();
-    return giveText(planner::explain(query, machine, wishes), text, size, needed);
+    return withChoices(
+        comm, nranks, [&](comm::Communicator* communicator, const collectives::Choices& choices) -> Status {
+          const collectives::ListCall call{.collective = static_cast<device::Collective>(collective),
+                                           .rank = communicator != nullptr ? communicator->rank() : 0,
+                                           .ranks = communicator != nullptr ? communicator->ranks() : nranks,
+                                           .root = root};
+          KOLO_ASSIGN(const comm::Operation operation, makeOperation(communicator, call, items, count, op));
+          planner::Query query = choices.queryFor(operation);
+          query.bytes = query.elements = collectives::plannedBytes(operation);
+          query.registered = registered != 0;
+          std::string explained = choices.explain(query);
+          if (communicator != nullptr) explained += explainSharing(*communicator, query.bytes);
+          return giveText(explained, text, size, needed);
+        });
   });
 }
 

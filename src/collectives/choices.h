@@ -1,7 +1,7 @@
 // Which algorithm each operation of a communicator takes: the planner's choices for classes of sizes, and the user's
 // overrides.
 //
-// Thread safety: set() and choose() under the communicator's turn, explain() and describe() from any thread.
+// Thread safety: set() and choose() under the communicator's turn, the other functions from any thread.
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
 // What a communicator's operations are planned and prepared with, and those that are ready to run again.
 //
-// Thread safety: under the communicator's turn, but for describe(), explain(), foldsInOrder() and outdate(), which any
-// thread may call.
+// Thread safety: under the communicator's turn, but for describe(), outdate(), and what choices() says of itself, which
+// any thread may call.
 // Invariant: an operation that recall() finds was prepared with the windows and the wishes of now.
 #pragma once
 
@@ -53,8 +53,6 @@ class Planning {
     forget();
     return {};
   }
-  std::string explain(const planner::Query& query) const { return choices_.explain(query); }
-  bool foldsInOrder(const Operation& operation) const { return choices_.inOrder(operation); }
   // transports: as Backend::transportNames() says.
   koloPlan_t describe(const planner::Query& query, const std::string& transports) const;
 

@@ -199,3 +199,49 @@ TEST_CASE("choices may be asked for while they change, and while operations run"
     CHECK(refused == 0);
   });
 }
+
+TEST_CASE("koloExplainList tells what a call over a list would take, with and without a communicator") {
+  World world(3, configWithAlgorithm("all_reduce:tree,all_gather:bruck"));
+  std::vector<float> send(9000), recv(9000);
+  koloItem_t items[2] = {KOLO_ITEM_INITIALIZER, KOLO_ITEM_INITIALIZER};
+  for (koloItem_t& item : items) {
+    item.sendbuf = send.data() + 4000 * (&item - items);
+    item.recvbuf = recv.data() + 4000 * (&item - items);
+    item.count = 1024;
+    item.sendtype = koloFloat32;
+  }
+  const auto explained = [&](koloComm_t comm, koloCollective_t collective, koloRedOp_t op = koloSum) {
+    return textOf([&](char* text, size_t size, size_t* needed) {
+      return koloExplainList(comm, 3, collective, items, 2, op, 0, 0, text, size, needed);
+    });
+  };
+  const std::string forced = explained(world[0], koloCollectiveAllReduce);
+  INFO(forced);
+  CHECK(forced.find("all_reduce of 8192 bytes, 3 ranks") != std::string::npos);
+  CHECK(forced.find("tree was asked for\n") != std::string::npos);
+  CHECK(chosenIn(forced, "through staging") == "tree");
+  // What is received in another datatype rules algorithms out; an average of small integers others.
+  items[1].transfertype = koloBfloat16;
+  CHECK(explained(world[0], koloCollectiveAllReduce).find("tree was asked for but does not fit") != std::string::npos);
+  items[1].transfertype = KOLO_SAME_DATATYPE;
+  items[0].sendtype = koloInt8;
+  CHECK(explained(world[0], koloCollectiveAllReduce, koloAvg).find("folded at once") != std::string::npos);
+  CHECK(explained(nullptr, koloCollectiveAllReduce, koloAvg).find("folded at once") != std::string::npos);
+  items[0].sendtype = koloFloat32;
+  // As it runs: the line of the log has the algorithm, too.
+  CHECK(chosenIn(explained(world[0], koloCollectiveAllGather), "through staging") == "bruck");
+  CHECK(explained(nullptr, koloCollectiveAllGather).find("all_gather of 8192 bytes, 3 ranks") != std::string::npos);
+  for (koloItem_t& item : items) item.count = 10;
+  CHECK(explained(world[0], koloCollectiveAllReduce).find("between windows, too") != std::string::npos);
+  const auto refused = [&](koloResult_t code, koloCollective_t collective, const koloItem_t* list, int root) {
+    char text[8];
+    CHECK_CODE(code, koloExplainList(world[0], 0, collective, list, 2, koloSum, root, 0, text, sizeof text, nullptr));
+  };
+  refused(koloInvalidArgument, koloCollectiveBarrier, items, 0);
+  refused(koloInvalidArgument, koloCollectiveSendRecv, items, 0);
+  refused(koloInvalidPointer, koloCollectiveAllReduce, nullptr, 0);
+  refused(koloInvalidRoot, koloCollectiveReduce, items, 3);
+  items[1].sendtype = KOLO_SAME_DATATYPE;
+  refused(koloInvalidDatatype, koloCollectiveAllReduce, items, 0);
+  CHECK(messageHas("item 1: sendtype is not set (KOLO_SAME_DATATYPE)"));
+}
