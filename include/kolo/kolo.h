@@ -922,6 +922,16 @@ KOLO_API koloResult_t koloRequestWait(koloRequest_t request, int timeoutMs);
  *   function. The result of the operation is not returned here: a request that is done gives koloSuccess. */
 KOLO_API koloResult_t koloRequestWaitAny(int count, const koloRequest_t* requests, int timeoutMs, int* index);
 /* A notify function: called once, when a request's operation is done.
+/* Waits until all of several requests are done.
+ * Parameters:
+ *   count      entries of requests
+ *   requests   handles; NULL entries are skipped
+ *   timeoutMs  milliseconds for all together, or -1 for no limit
+ * Blocks: until all are done. After timeoutMs it returns koloInProgress, and the operations go on.
+ * Errors: that of the first operation, in the order of the entries, that has failed; all others are done then, too.
+ *   koloInvalidCount, koloInvalidArgument (timeoutMs). koloInvalidUsage inside a reduction, progress or allocate
+ *   function. */
+KOLO_API koloResult_t koloRequestWaitAll(int count, const koloRequest_t* requests, int timeoutMs);
  * The caller of the function is a thread of the library that does nothing else, or koloRequestNotify itself if the
  * operation is done already. The function may run after koloRequestWait has returned. It should return soon, because
  * other functions wait for their turn.

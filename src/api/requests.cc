@@ -41,6 +41,27 @@ Status await(koloEvent_t event) {
   return {};
 }
 
+// Of some of the caller's requests.
+struct Found {
+  std::vector<Pin<comm::Request>> pins;
+  std::vector<comm::Request*> requests;
+  std::vector<int> places;  // of each in the caller's array, whose NULL entries are skipped
+};
+Result<Found> find(int count, const koloRequest_t* requests) {
+  if (count < 0) return error(koloInvalidCount, "count is {}, expected the number of requests", count);
+  if (count != 0 && requests == nullptr)
+    return error(koloInvalidPointer, "requests is NULL, expected {} requests", count);
+  Found found;
+  for (int i = 0; i < count; ++i) {
+    if (requests[i] == nullptr) continue;
+    KOLO_ASSIGN(Pin<comm::Request> pin, find(requests[i]));
+    found.requests.push_back(pin.get());
+    found.places.push_back(i);
+    found.pins.push_back(std::move(pin));
+  }
+  return found;
+}
+
 // When a wait of so many milliseconds ends.
 Result<std::int64_t> deadline(int timeoutMs) {
   if (timeoutMs < -1)
@@ -96,24 +117,28 @@ KOLO_API koloResult_t koloRequestWaitAny(int count, const koloRequest_t* request
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(refuseInReduction());
     KOLO_TRY(checkResult("index", index));
-    if (count < 0) return error(koloInvalidCount, "count is {}, expected the number of requests", count);
-    if (count != 0 && requests == nullptr)
-      return error(koloInvalidPointer, "requests is NULL, expected {} requests", count);
     KOLO_ASSIGN(const std::int64_t until, deadline(timeoutMs));
-    std::vector<Pin<comm::Request>> pins;
-    std::vector<comm::Request*> found;
-    std::vector<int> places;
-    for (int i = 0; i < count; ++i) {
-      if (requests[i] == nullptr) continue;
-      KOLO_ASSIGN(Pin<comm::Request> pin, find(requests[i]));
-      found.push_back(pin.get());
-      places.push_back(i);
-      pins.push_back(std::move(pin));
-    }
-    const int first = found.empty() ? -1 : comm::waitAny(found, until);
-    if (!found.empty() && first < 0) return Status(koloInProgress, {});
-    *index = first < 0 ? -1 : places[static_cast<std::size_t>(first)];
+    KOLO_ASSIGN(const Found found, find(count, requests));
+    const bool isNone = found.requests.empty();
+    const int first = isNone ? -1 : comm::waitAny(found.requests, until);
+    if (!isNone && first < 0) return Status(koloInProgress, {});
+    *index = first < 0 ? -1 : found.places[static_cast<std::size_t>(first)];
     return {};
+  });
+}
+
+KOLO_API koloResult_t koloRequestWaitAll(int count, const koloRequest_t* requests, int timeoutMs) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(refuseInReduction());
+    KOLO_ASSIGN(const std::int64_t until, deadline(timeoutMs));
+    KOLO_ASSIGN(const Found found, find(count, requests));
+    Status first;
+    for (comm::Request* const request : found.requests) {
+      Status status = comm::wait(*request, until);
+      if (status.code() == koloInProgress) return status;
+      if (first.ok()) first = std::move(status);
+    }
+    return first;
   });
 }
 

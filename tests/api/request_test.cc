@@ -889,3 +889,53 @@ TEST_CASE("threads start and wait for requests on one communicator", "[threads][
     for (const auto& each : faults) self.faults.insert(self.faults.end(), each.begin(), each.end());
   });
 }
+
+TEST_CASE("wait all waits for all, passes over NULL, and gives the first error", "[threads][links]") {
+  World world(2), other(2);
+  world.run([&](Self& self) {
+    const int peer = 1 - self.rank;
+    std::vector<int> received(8, -1), sums(2, -1);
+    std::vector<koloRequest_t> requests(11, nullptr);
+    for (int i = 0; i < 8; ++i)
+      EXPECT_OK(self, koloIrecv(&received[static_cast<size_t>(i)], 1, koloInt32, peer, i, nullptr, self.comm,
+                                &requests[static_cast<size_t>(i)]));
+    // Nothing has been sent yet.
+    EXPECT_CODE(self, koloInProgress, koloRequestWaitAll(8, requests.data(), 0));
+    EXPECT_OK(self, koloBarrier(other[self.rank], nullptr));
+    // On two communicators, each rank in another order.
+    for (int k = 0; k < 2; ++k) {
+      const bool isFirst = (k + self.rank) % 2 == 0;
+      EXPECT_OK(self,
+                koloIallReduce(&self.rank, &sums[isFirst ? 0 : 1], 1, koloInt32, koloSum,
+                               isFirst ? self.comm : other[self.rank], &requests[static_cast<size_t>(8 + 2 * k)]));
+    }
+    for (int i = 7; i >= 0; --i) EXPECT_OK(self, koloSendTag(&i, 1, koloInt32, peer, i, self.comm, nullptr));
+    EXPECT_OK(self, koloRequestWaitAll(11, requests.data(), -1));
+    for (int i = 0; i < 8; ++i) EXPECT(self, received[static_cast<size_t>(i)] == i);
+    EXPECT(self, sums == std::vector<int>(2, 1));
+    EXPECT_OK(self, koloRequestWaitAll(11, requests.data(), 0));  // a finished one again
+    for (const koloRequest_t request : requests)
+      if (request != nullptr) EXPECT_OK(self, koloRequestFree(request));
+    EXPECT_OK(self, koloRequestWaitAll(0, nullptr, -1));
+    // One of them fails, and the others are done all the same.
+    int mine = self.rank, longer[2] = {}, shorter = 0;
+    koloRequest_t two[2] = {};
+    if (self.rank == 0) {
+      EXPECT_OK(self, koloIrecv(&shorter, 1, koloInt32, peer, 1, nullptr, self.comm, &two[0]));
+      EXPECT_OK(self, koloIrecv(longer, 1, koloInt32, peer, 2, nullptr, self.comm, &two[1]));
+    } else {
+      EXPECT_OK(self, koloIsend(longer, 2, koloInt32, peer, 1, self.comm, &two[0]));
+      EXPECT_OK(self, koloIsend(&mine, 1, koloInt32, peer, 2, self.comm, &two[1]));
+    }
+    EXPECT_CODE(self, self.rank == 0 ? koloTruncated : koloSuccess, koloRequestWaitAll(2, two, -1));
+    for (const koloRequest_t request : two) {
+      EXPECT(self, koloRequestTest(request) != koloInProgress);
+      EXPECT_OK(self, koloRequestFree(request));
+    }
+    EXPECT(self, self.rank == 1 || longer[0] == 1);
+    EXPECT_CODE(self, koloInvalidCount, koloRequestWaitAll(-1, two, -1));
+    EXPECT_CODE(self, koloInvalidPointer, koloRequestWaitAll(2, nullptr, -1));
+    EXPECT_CODE(self, koloInvalidArgument, koloRequestWaitAll(0, nullptr, -2));
+    EXPECT_CODE(self, koloInvalidHandle, koloRequestWaitAll(2, two, -1));
+  });
+}
