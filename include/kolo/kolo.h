@@ -294,8 +294,9 @@ typedef struct {
   /* Shown in messages, and the key of koloCommByName. The default is "world", or a name made of the name of the
    * communicator that this one is made from. */
   const char* name;
-  /* KOLO_DEVICE. KOLO_HOST, or the CUDA device in whose memory this rank's buffers lie. All ranks of a communicator use
-   * devices, or none does. Rule 7 states the stream semantics. Ranks that share a device need streams of their own,
+  /* KOLO_DEVICE, a device string without a stream's number, or the number of a CUDA device. KOLO_HOST, or the CUDA
+   * device in whose memory this rank's buffers lie; koloDeviceParse makes it from a string. All ranks of a communicator
+   * use devices, or none does. Rule 7 states the stream semantics. Ranks that share a device need streams of their own,
    * made with cudaStreamNonBlocking. */
   int device;
   /* KOLO_RESIDENT. Whether a resident kernel, which stays on the GPU, serves small operations in place of launches. The

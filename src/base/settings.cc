@@ -149,11 +149,10 @@ constexpr Setting kTable[] = {
      .meaning = "a rank that only gives does not wait for the others the first time either; what they call differently "
                 "shows at a later call"},
     {.name = "KOLO_DEVICE",
-     .kind = Kind::kInteger,
-     .fallback = "-1",
-     .meaning = "the CUDA device in whose memory a rank's buffers lie; -1: host memory",
-     .low = -1,
-     .high = 4095},
+     .kind = Kind::kDevice,
+     .fallback = "cpu",
+     .meaning = "where a rank's buffers lie: cpu, or gpu0, cuda0 or 0 for a CUDA device; xpu0: that device if this "
+                "machine has one, else cpu"},
     {.name = "KOLO_GPU_CHANNELS",
      .kind = Kind::kInteger,
      .fallback = "0",
@@ -255,6 +254,10 @@ std::string describe(const Setting& setting) {
     case Kind::kBytes: return fmt::format("bytes such as 65536, 64K or 1.5M, from {} to {}", setting.low, setting.high);
     case Kind::kBool: return "1 or 0";
     case Kind::kPorts: return "a range of ports such as 17000-17999, from 1 to 65535";
+    case Kind::kDevice:
+      return "cpu, or a CUDA device such as gpu0, cuda0, xpu0 or 0, and no stream's number: operations take streams, "
+             "not "
+             "numbers";
     case Kind::kText: break;
   }
   return setting.words != nullptr ? fmt::format("one of {}", setting.words) : "text";
@@ -277,6 +280,10 @@ Result<std::int64_t> parse(const Setting& setting, std::string_view text) {
     case Kind::kPorts: {
       KOLO_ASSIGN(const Ports range, parsePorts(text));
       return std::int64_t{range.first};
+    }
+    case Kind::kDevice: {
+      KOLO_ASSIGN(const DeviceString device, parseDevice(text));
+      return std::int64_t{device.number};
     }
     case Kind::kText: break;
   }
@@ -345,6 +352,8 @@ std::int64_t integer(std::string_view name) {
 
 Ports ports(std::string_view name) { return parsePorts(find(name).text).value(); }
 
+DeviceString device(std::string_view name) { return parseDevice(find(name).text).value(); }
+
 void reload() {
   Store& from = store();
   const std::lock_guard lock(from.mutex);
@@ -389,6 +398,16 @@ Result<Ports> parsePorts(std::string_view text) {
     return error(koloInvalidArgument, "\"{}\" is not a range of ports such as 17000-17999", text);
   }
   return Ports{static_cast<int>(first.value()), static_cast<int>(last.value())};
+}
+
+Result<DeviceString> parseDevice(std::string_view text) {
+  constexpr int kMost = 4095;
+  if (text == "-1") return DeviceString();
+  const bool isNumber = !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+  KOLO_ASSIGN(const DeviceString device, parseDeviceString(isNumber ? fmt::format("gpu{}", text) : std::string(text)));
+  if (device.number > kMost || device.stream != 0)
+    return error(koloInvalidArgument, "\"{}\" is not a device from 0 to {} without a stream's number", text, kMost);
+  return device;
 }
 
 Result<std::int64_t> parseBool(std::string_view text) {

@@ -10,11 +10,12 @@
 #include <string_view>
 #include <vector>
 
+#include "base/device_string.h"
 #include "base/status.h"
 
 namespace kolo::settings {
 
-enum class Kind { kText, kInteger, kBytes, kBool, kPorts };
+enum class Kind { kText, kInteger, kBytes, kBool, kPorts, kDevice };
 
 struct Setting {
   const char* name;
@@ -50,6 +51,7 @@ Status validate();
 std::string text(std::string_view name);
 std::int64_t integer(std::string_view name);  // integers, bytes and bools (0, 1)
 Ports ports(std::string_view name);
+DeviceString device(std::string_view name);
 
 // "64K", "1.5M", "2G", "123": bytes in powers of 1024.
 Result<std::int64_t> parseBytes(std::string_view text);
@@ -57,6 +59,9 @@ Result<std::int64_t> parseBytes(std::string_view text);
 Result<std::int64_t> parseInteger(std::string_view text);
 // "1", "0", "true", "false", "yes", "no", "on", "off".
 Result<std::int64_t> parseBool(std::string_view text);
+
+// A device string without a stream's number. The number of a CUDA device alone is one, and -1, the host's memory.
+Result<DeviceString> parseDevice(std::string_view text);
 
 // "17000-17999", "17000"; "": any.
 Result<Ports> parsePorts(std::string_view text);

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "comm/mesh.h"
+#include "drivers/cuda/devices.h"
 #include "planner/planner.h"
 
 namespace kolo::comm {
@@ -39,7 +40,7 @@ Result<Options> Options::make(const koloConfig_t* config, const Options* parent)
     options.algorithm = settings::text("KOLO_ALGORITHM");
     options.transports = settings::text("KOLO_TRANSPORTS");
     options.name = "world";
-    options.device = static_cast<int>(settings::integer("KOLO_DEVICE"));
+    options.device = drivers::deviceOf(settings::device("KOLO_DEVICE"));
     options.resident = static_cast<int>(settings::integer("KOLO_RESIDENT"));
   }
   if (config != nullptr) {

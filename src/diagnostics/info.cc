@@ -67,6 +67,7 @@ const char* nameOf(settings::Kind kind) {
     case settings::Kind::kBytes: return "bytes";
     case settings::Kind::kBool: return "bool";
     case settings::Kind::kPorts: return "ports";
+    case settings::Kind::kDevice: return "device";
     case settings::Kind::kText: break;
   }
   return "text";

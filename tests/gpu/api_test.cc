@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "drivers/cuda/devices.h"
@@ -444,22 +445,26 @@ TEST_CASE("memory of a device is refused by a communicator on the host", "[mock]
   CHECK(koloCommDestroy(comm) == koloSuccess);
 }
 
-// The device string is all in which the two communicators differ.
-TEST_CASE("S4.9 the backend is chosen by the kind of device", "[mock]") {
+// The device string is all in which the communicators differ: in the configuration, or in the environment.
+TEST_CASE("S4.8 S4.9 the backend is chosen by the kind of device, in the configuration or by KOLO_DEVICE", "[mock]") {
   const MockScene scene({.devices = 2, .multiprocessors = 8});
-  for (const char* const text : {"cpu0", "gpu1", "cuda"}) {
-    koloConfig_t config = defaultConfig();
-    REQUIRE(koloDeviceParse(text, &config.device, nullptr) == koloSuccess);
-    const bool isOnHost = config.device == KOLO_HOST;
+  const bool isInEnvironment = GENERATE(false, true);
+  for (const char* const text : {"cpu0", "gpu1", "cuda", "xpu1"}) {
+    int device = -9;
+    REQUIRE(koloDeviceParse(text, &device, nullptr) == koloSuccess);
+    const bool isOnHost = device == KOLO_HOST;
     CHECK(isOnHost == (std::string(text) == "cpu0"));
+    const SettingsScope environment({std::pair{"KOLO_DEVICE", std::string(isInEnvironment ? text : "")}});
+    koloConfig_t config = defaultConfig();
+    if (!isInEnvironment) config.device = device;
     koloComm_t comm = nullptr;
-    INFO(text);
+    INFO(text << (isInEnvironment ? " in the environment" : ""));
     REQUIRE(koloCommInitAll(&comm, 1, &config) == koloSuccess);
     const std::uint64_t before = MockCuda::launches();
     {
-      const int device = isOnHost ? 0 : config.device;
-      DeviceBuffer onDevice(4, device), result(4, device);
-      const CudaStream stream(device);
+      const int place = isOnHost ? 0 : device;
+      DeviceBuffer onDevice(4, place), result(4, place);
+      const CudaStream stream(place);
       int host[4] = {1, 2, 3, 4}, sums[4] = {};
       onDevice->fill(7);
       const koloStream_t where = isOnHost ? nullptr : stream.get();

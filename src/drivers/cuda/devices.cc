@@ -81,4 +81,11 @@ Result<std::vector<CudaDevice>> cudaDevices() {
 
 #endif
 
+int deviceOf(const DeviceString& text) {
+  if (text.kind == DeviceString::Kind::kGpu) return text.number;
+  if (text.kind == DeviceString::Kind::kHost) return KOLO_HOST;
+  const auto devices = cudaDevices();
+  return devices.ok() && !devices.value().empty() ? text.number : KOLO_HOST;
+}
+
 }  // namespace kolo::drivers

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/device_string.h"
 #include "base/status.h"
 
 namespace kolo::drivers {
@@ -28,6 +29,9 @@ bool usesCuda();
 // Whether the range is memory of the host's; if it is a device's, an error in the words of the caller's argument.
 // REQUIRES: usesCuda().
 Status checkHostMemory(const char* name, const void* buffer, std::uint64_t bytes);
+
+// The CUDA device that is meant, or KOLO_HOST.
+int deviceOf(const DeviceString& text);
 
 // In the driver's order. Why there are none: the build has no CUDA, the driver is not installed, it sees no device, ...
 Result<std::vector<CudaDevice>> cudaDevices();
