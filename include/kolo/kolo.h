@@ -1400,18 +1400,26 @@ KOLO_API koloResult_t koloRecvArray(koloAllocateFunction_t allocate, void* conte
 KOLO_API koloResult_t koloBroadcastArray(const void* data, const koloArray_t* array, koloDataType_t datatype,
                                          koloAllocateFunction_t allocate, void* context, int root, koloComm_t comm,
                                          koloStream_t stream);
-/* Scatters an array of the root along dimension 0: rank i receives the i-th of n equal parts. Collective over comm.
- * Parameters: as koloBroadcastArray. If allocate is NULL on the root, the root's part is where it lies in data.
- * Errors: as koloBroadcastArray. koloInvalidArgument on all ranks if n does not divide the length of dimension 0, or if
- *   the array is a scalar; the message names axis, length and ranks.
- * Adjoint: koloGather, once all know the shape. */
-KOLO_API koloResult_t koloScatterArray(const void* data, const koloArray_t* array, koloDataType_t datatype,
+/* Scatters an array of the root along an axis: rank i receives the i-th of n equal parts. Collective over comm.
+ * Parameters: as koloBroadcastArray. axis: which dimension is divided, read on the root only. If allocate is NULL on
+ *   the root, the root's part is where it lies in data, with the strides of data.
+ * Errors: as koloBroadcastArray. koloInvalidArgument on all ranks if n does not divide the length of the axis, or if
+ *   the array has no such axis; the message names axis, length and ranks, or the shape.
+ * Adjoint: koloGatherList along the axis, once all know the shape. */
+KOLO_API koloResult_t koloScatterArray(const void* data, const koloArray_t* array, koloDataType_t datatype, int axis,
                                        koloAllocateFunction_t allocate, void* context, int root, koloComm_t comm,
                                        koloStream_t stream);
 
 /* ---------------------------------------------------------------- buckets */
-/* The functions of this section plan which collectives of a program are merged into one launch. The functions exchange
- * nothing. The communicators in their items serve to tell items apart. */
+/* A plan says which collectives of a program are merged into one launch, and in which order the program is carried out
+ * then. Planning exchanges nothing. An example:
+ *
+ *   koloBucketPlan(program, count, NULL, NULL, NULL, 1, bucketOf, order, stepAt, &steps);
+ *   for (s = 0; s < steps; ++s) {
+ *     const size_t *members = order + stepAt[s], n = stepAt[s + 1] - stepAt[s];
+ *     if (program[*members].item != NULL) koloBucketLaunch(program, members, n, NULL);
+ *     else ...  what else the program does at this place
+ *   } */
 
 /* The bucket of an item that is not merged. */
 #define KOLO_NO_BUCKET (-1)

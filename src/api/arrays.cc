@@ -43,6 +43,12 @@ Status describe(const void* data, const koloArray_t* array, koloDataType_t datat
   return checkPointer({"data", data, description.bytes()});
 }
 
+// Whether the array has the axis, all ranks see.
+Status checkAxis(int axis) {
+  if (axis >= 0 && axis < KOLO_MAX_DIMS) return {};
+  return error(koloInvalidArgument, "axis is {}, expected 0..{}", axis, KOLO_MAX_DIMS - 1);
+}
+
 // What is common to the calls: run(communicator, target).
 template <class Run>
 Status runArrays(koloComm_t comm, koloStream_t stream, const Run& run) {
@@ -66,12 +72,14 @@ Status checkDataPlace(const comm::Communicator& communicator, const void* data,
 
 // What the root cannot send it tells the others, who would wait for it otherwise.
 koloResult_t fromRoot(const char* function, comm::ArrayCall call, const koloArray_t* array, koloDataType_t datatype,
-                      koloComm_t comm, koloStream_t stream) noexcept {
+                      int axis, koloComm_t comm, koloStream_t stream) noexcept {
   return guard(function, [&] {
     const auto begin = [&](Held<comm::Communicator>& communicator, const comm::Target& target) -> Status {
       KOLO_TRY(checkRoot(call.root, communicator->ranks()));
       if (communicator->rank() == call.root) {
         call.problem = describe(call.data, array, datatype, call.description);
+        if (call.problem.ok()) call.problem = checkAxis(axis);
+        call.description.axis = static_cast<std::uint8_t>(axis);
         if (call.problem.ok()) call.problem = checkDataPlace(*communicator, call.data, call.description);
       }
       return comm::runArrayCall(communicator, target, call);
@@ -117,15 +125,15 @@ KOLO_API koloResult_t koloRecvArray(koloAllocateFunction_t allocate, void* conte
 KOLO_API koloResult_t koloBroadcastArray(const void* data, const koloArray_t* array, koloDataType_t datatype,
                                          koloAllocateFunction_t allocate, void* context, int root, koloComm_t comm,
                                          koloStream_t stream) {
-  return fromRoot(__func__, {.root = root, .data = data, .allocation = {allocate, context}}, array, datatype, comm,
+  return fromRoot(__func__, {.root = root, .data = data, .allocation = {allocate, context}}, array, datatype, 0, comm,
                   stream);
 }
 
-KOLO_API koloResult_t koloScatterArray(const void* data, const koloArray_t* array, koloDataType_t datatype,
+KOLO_API koloResult_t koloScatterArray(const void* data, const koloArray_t* array, koloDataType_t datatype, int axis,
                                        koloAllocateFunction_t allocate, void* context, int root, koloComm_t comm,
                                        koloStream_t stream) {
   return fromRoot(__func__, {.scatters = true, .root = root, .data = data, .allocation = {allocate, context}}, array,
-                  datatype, comm, stream);
+                  datatype, axis, comm, stream);
 }
 
 }  // extern "C"

@@ -26,7 +26,8 @@ struct ArrayDescription {
   std::uint8_t datatype = koloUint8;
   std::uint8_t ndim = 0;
   std::uint8_t hasData = 0;  // it follows in the same message
-  std::uint8_t unused[5] = {};
+  std::uint8_t axis = 0;     // of a scatter
+  std::uint8_t unused[4] = {};
   std::array<std::uint64_t, KOLO_MAX_DIMS> shape{};
 
   koloDataType_t type() const { return static_cast<koloDataType_t>(datatype); }

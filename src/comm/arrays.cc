@@ -1,7 +1,12 @@
 #include "comm/arrays.h"
 
+#include <fmt/ranges.h>
+
+#include <array>
+
 #include "base/caller.h"
 #include "base/datatypes.h"
+#include "collectives/list.h"
 #include "comm/in_turn.h"
 
 namespace kolo::comm {
@@ -16,17 +21,66 @@ Status vote(Communicator& communicator, const Status& mine) {
                worst - 1);
 }
 
-// One rank's part of a scatter along dimension 0.
+// One rank's part of a scatter.
 Status divide(ArrayDescription& description, int ranks) {
   const auto n = static_cast<std::uint64_t>(ranks);
-  if (description.ndim == 0)
-    return error(koloInvalidArgument, "the array is a scalar: expected an axis 0 to scatter among {} ranks", ranks);
-  if (description.shape[0] % n != 0) {
-    return error(koloInvalidArgument, "axis 0 has length {}, which {} ranks do not divide: expected a multiple of {}",
-                 description.shape[0], ranks, ranks);
+  const int axis = description.axis;
+  if (description.ndim == 0) {
+    return error(koloInvalidArgument, "the array is a scalar: expected an axis {} to scatter among {} ranks", axis,
+                 ranks);
   }
-  description.shape[0] /= n;
+  if (axis >= description.ndim) {
+    return error(koloInvalidArgument, "axis is {}, expected 0 to {}: the array has the shape ({})", axis,
+                 description.ndim - 1,
+                 fmt::join(description.shape.begin(), description.shape.begin() + description.ndim, ", "));
+  }
+  std::uint64_t& length = description.shape[static_cast<std::size_t>(axis)];
+  if (length % n != 0) {
+    return error(koloInvalidArgument, "axis {} has length {}, which {} ranks do not divide: expected a multiple of {}",
+                 axis, length, ranks, ranks);
+  }
+  length /= n;
   return {};
+}
+
+// A scatter along another axis than the first one, in which the parts of the root's array do not lie in a row: as a
+// list of one item.
+Result<Operation> scatterAlongAxis(const Communicator& communicator, const ArrayCall& call,
+                                   const ArrayDescription& part, void* memory) {
+  const auto ranks = static_cast<std::uint64_t>(communicator.ranks());
+  std::array<std::size_t, KOLO_MAX_DIMS> wholeShape{}, partShape{};
+  std::array<std::ptrdiff_t, KOLO_MAX_DIMS> strides{};
+  std::uint64_t stride = 1;
+  for (std::size_t d = part.ndim; d-- > 0;) {
+    partShape[d] = part.shape[d];
+    wholeShape[d] = part.shape[d] * (d == part.axis ? ranks : 1);
+    strides[d] = static_cast<std::ptrdiff_t>(stride);
+    stride *= wholeShape[d];
+  }
+  const koloArray_t whole{part.ndim, wholeShape.data(), nullptr};
+  koloItem_t item = KOLO_ITEM_INITIALIZER;
+  item.sendbuf = call.data;
+  item.recvbuf = memory;
+  item.sendtype = part.type();
+  item.sendarray = &whole;
+  item.axis = part.axis;
+  // The root's own part stays where it is: in place.
+  koloArray_t own{part.ndim, partShape.data(), strides.data()};
+  if (communicator.rank() == call.root && memory == nullptr) {
+    const std::uint64_t before =
+        static_cast<std::uint64_t>(call.root) * part.shape[part.axis] * static_cast<std::uint64_t>(strides[part.axis]);
+    item.recvbuf =
+        const_cast<unsigned char*>(static_cast<const unsigned char*>(call.data)) + before * elementBytes(part.type());
+    item.recvarray = &own;
+  }
+  const collectives::ListCall given{.collective = device::Collective::kScatter,
+                                    .rank = communicator.rank(),
+                                    .ranks = communicator.ranks(),
+                                    .root = call.root};
+  Operation operation{{.collective = given.collective, .datatype = collectives::kOfItems, .root = call.root}, {}, {}};
+  KOLO_ASSIGN(operation.list, collectives::makeList(given, &item, 1));
+  operation.count = operation.list->hash;
+  return operation;
 }
 
 Status moveData(Communicator& communicator, const ArrayCall& call, const ArrayDescription& part, void* memory,
@@ -34,6 +88,10 @@ Status moveData(Communicator& communicator, const ArrayCall& call, const ArrayDe
   const std::uint64_t bytes = part.bytes();
   if (bytes == 0) return {};
   const bool isRoot = communicator.rank() == call.root;
+  if (call.scatters && part.axis != 0) {
+    KOLO_ASSIGN(const Operation scatter, scatterAlongAxis(communicator, call, part, memory));
+    return communicator.backend().run(scatter, stream);
+  }
   const auto own = call.scatters ? static_cast<std::uint64_t>(call.root) * bytes : 0;
   // The root's own part stays where it is: in place.
   if (isRoot && memory == nullptr)

@@ -13,7 +13,7 @@
 
 namespace kolo::comm {
 
-// A broadcast, or a scatter along dimension 0.
+// A broadcast, or a scatter along an axis.
 struct ArrayCall {
   bool scatters = false;
   int root = 0;

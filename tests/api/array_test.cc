@@ -197,8 +197,49 @@ TEST_CASE("S4.6 a scatter divides dimension 0 among the ranks", "[links]") {
         Received received;
         std::vector<unsigned char> data = all;
         const bool isRoot = self.rank == root, keepsOwn = isRoot && keeps;
-        EXPECT_OK(self, koloScatterArray(isRoot ? data.data() : nullptr, isRoot ? &array : nullptr, koloFloat32,
+        EXPECT_OK(self, koloScatterArray(isRoot ? data.data() : nullptr, isRoot ? &array : nullptr, koloFloat32, 0,
                                          keepsOwn ? nullptr : allocate, &received, root, self.comm, nullptr));
+        EXPECT(self, keepsOwn ? received.calls == 0 : received.is(koloFloat32, part));
+        EXPECT(self, keepsOwn || received.memory == expected);
+        EXPECT(self, data == all);
+      }
+    }
+  });
+}
+
+TEST_CASE("S4.4 S4.6 a scatter divides any axis among the ranks, and tells them the shape", "[links]") {
+  runOverEachLinks(3, [](Self& self) {
+    struct Cut {
+      std::vector<size_t> shape;
+      int axis;
+    };
+    int seed = 0;
+    for (const Cut& cut : std::vector<Cut>{{{2, 6}, 1},
+                                           {{4, 3, 5}, 1},
+                                           {{2, 2, 9}, 2},
+                                           {{1, 3}, 1},
+                                           {{0, 3}, 1},
+                                           {{5, 0}, 1},
+                                           {{2, 300, 70}, 1},
+                                           {{3, 2, 2, 3, 2}, 3}}) {
+      const int root = ++seed % self.ranks;
+      const auto axis = static_cast<size_t>(cut.axis);
+      const koloArray_t array = arrayOf(cut.shape);
+      std::vector<size_t> part = cut.shape;
+      part[axis] /= 3;
+      std::vector<unsigned char> all = bytesOf(elementsOf(cut.shape) * 4, seed), expected;
+      size_t runBytes = 4 * part[axis];
+      for (size_t d = axis + 1; d < part.size(); ++d) runBytes *= part[d];
+      for (size_t at = static_cast<size_t>(self.rank) * runBytes; at < all.size(); at += 3 * runBytes)
+        expected.insert(expected.end(), &all[at], &all[at] + runBytes);
+      for (const bool keeps : {false, true}) {
+        Received received;
+        std::vector<unsigned char> data = all;
+        // What the root says of the axis counts alone.
+        const bool isRoot = self.rank == root, keepsOwn = isRoot && keeps;
+        EXPECT_OK(self, koloScatterArray(isRoot ? data.data() : nullptr, isRoot ? &array : nullptr, koloFloat32,
+                                         isRoot ? cut.axis : -9, keepsOwn ? nullptr : allocate, &received, root,
+                                         self.comm, nullptr));
         EXPECT(self, keepsOwn ? received.calls == 0 : received.is(koloFloat32, part));
         EXPECT(self, keepsOwn || received.memory == expected);
         EXPECT(self, data == all);
@@ -214,10 +255,24 @@ TEST_CASE("S4.5 S4.6 an axis that the ranks do not divide is an error on all ran
     std::vector<float> data(12);
     Received received;
     EXPECT_CODE(self, koloInvalidArgument,
-                koloScatterArray(data.data(), &array, koloFloat32, allocate, &received, 1, self.comm, nullptr));
+                koloScatterArray(data.data(), &array, koloFloat32, 0, allocate, &received, 1, self.comm, nullptr));
     EXPECT(self, messageHas("axis 0 has length 4, which 3 ranks do not divide"));
+    const std::vector<size_t> turned = {3, 4};
+    const koloArray_t other = arrayOf(turned);
     EXPECT_CODE(self, koloInvalidArgument,
-                koloScatterArray(data.data(), &scalar, koloFloat32, allocate, &received, 1, self.comm, nullptr));
+                koloScatterArray(data.data(), &other, koloFloat32, 1, allocate, &received, 1, self.comm, nullptr));
+    EXPECT(self, messageHas("axis 1 has length 4, which 3 ranks do not divide"));
+    EXPECT_CODE(self, koloInvalidArgument,
+                koloScatterArray(data.data(), &other, koloFloat32, 2, allocate, &received, 1, self.comm, nullptr));
+    EXPECT(self, messageHas("axis is 2, expected 0 to 1: the array has the shape (3, 4)"));
+    for (const int axis : {-1, KOLO_MAX_DIMS}) {
+      EXPECT_CODE(self, koloInvalidArgument,
+                  koloScatterArray(data.data(), &other, koloFloat32, axis, allocate, &received, 1, self.comm, nullptr));
+      EXPECT(self,
+             self.rank == 1 ? messageHas("expected 0..7") : messageHas("rank 1, the root, cannot send its array"));
+    }
+    EXPECT_CODE(self, koloInvalidArgument,
+                koloScatterArray(data.data(), &scalar, koloFloat32, 0, allocate, &received, 1, self.comm, nullptr));
     EXPECT(self, messageHas("the array is a scalar"));
     EXPECT(self, received.calls == 0);
     expectWorks(self);
@@ -251,9 +306,11 @@ TEST_CASE("S4.6 a rank without memory ends a broadcast and a scatter on all rank
       for (const bool scatters : {false, true}) {
         Received received;
         received.refuses = self.rank == without;
-        const auto function = scatters ? koloScatterArray : koloBroadcastArray;
-        EXPECT_CODE(self, self.rank == without ? koloOutOfMemory : koloRemoteError,
-                    function(data.data(), &array, koloFloat32, allocate, &received, 0, self.comm, nullptr));
+        EXPECT_CODE(
+            self, self.rank == without ? koloOutOfMemory : koloRemoteError,
+            scatters
+                ? koloScatterArray(data.data(), &array, koloFloat32, 0, allocate, &received, 0, self.comm, nullptr)
+                : koloBroadcastArray(data.data(), &array, koloFloat32, allocate, &received, 0, self.comm, nullptr));
         EXPECT(self, self.rank == without || messageHas(("rank " + std::to_string(without)).c_str()));
       }
     }
@@ -322,7 +379,7 @@ TEST_CASE("S4.6 arrays go to streams, in order, and not into groups", "[threads]
     EXPECT_OK(self, koloRecvArray(allocate, &sent, peer, nullptr, self.comm, stream));
     if (self.rank == 1) EXPECT_OK(self, koloSendArray(mine.data(), &array, koloInt32, peer, self.comm, stream));
     EXPECT_OK(self, koloBroadcastArray(mine.data(), &array, koloInt32, allocate, &broadcast, 1, self.comm, stream));
-    EXPECT_OK(self, koloScatterArray(mine.data(), &array, koloInt32, allocate, &scattered, 0, self.comm, stream));
+    EXPECT_OK(self, koloScatterArray(mine.data(), &array, koloInt32, 0, allocate, &scattered, 0, self.comm, stream));
     EXPECT_OK(self, koloAllReduce(&one, &sum, 1, koloInt32, koloSum, self.comm, stream));
     EXPECT_OK(self, koloSendArray(mine.data(), &array, koloInt32, self.rank, self.comm, stream));
     EXPECT_OK(self, koloRecvArray(allocate, &again, self.rank, nullptr, self.comm, stream));

@@ -81,7 +81,7 @@ TEST_CASE("S4.5 an axis that the ranks on GPUs do not divide is an error on all,
     ranks.together();
     bool isAsked = false;
     EXPECT_CODE(self, koloInvalidArgument,
-                koloScatterArray(data.data(), &array, koloInt32, noteCall, &isAsked, 1, self.comm, stream.get()));
+                koloScatterArray(data.data(), &array, koloInt32, 0, noteCall, &isAsked, 1, self.comm, stream.get()));
     EXPECT(self, messageHas("axis 0 has length 4, which 3 ranks do not divide"));
     EXPECT(self, !isAsked);
     koloItem_t items[] = {intItem(data.data(), result.data(), 1), intItem(data.data(), result.data() + 3, 0)};

@@ -60,8 +60,20 @@ TEST_CASE("S4.6 an array is broadcast and scattered into memory of GPUs that rec
       EXPECT_OK(self,
                 koloBroadcastArray(isRoot ? data.data() : nullptr, isRoot ? &array : nullptr, koloInt32,
                                    isRoot && turn == 0 ? nullptr : allocate, &asked, root, self.comm, stream.get()));
-      EXPECT_OK(self, koloScatterArray(isRoot ? data.data() : nullptr, isRoot ? &array : nullptr, koloInt32, allocate,
-                                       &part, root, self.comm, stream.get()));
+      EXPECT_OK(self, koloScatterArray(isRoot ? data.data() : nullptr, isRoot ? &array : nullptr, koloInt32, 0,
+                                       allocate, &part, root, self.comm, stream.get()));
+      // Along the second axis: each rank has the same columns of all rows.
+      const std::size_t twoRows[] = {2, 150};
+      const koloArray_t other{2, twoRows, nullptr};
+      Asked columns;
+      EXPECT_OK(self, koloScatterArray(isRoot ? data.data() : nullptr, isRoot ? &other : nullptr, koloInt32, 1,
+                                       allocate, &columns, root, self.comm, stream.get()));
+      stream.synchronize();
+      const std::size_t width = 150 / static_cast<std::size_t>(n);
+      const int first = 7 + self.rank * static_cast<int>(width);
+      EXPECT(self, columns.shape == std::vector<std::size_t>({2, width}));
+      EXPECT(self, (*columns.buffer)->read(0, width) == numbersFrom(first, width));
+      EXPECT(self, (*columns.buffer)->read(width, width) == numbersFrom(first + 150, width));
       stream.synchronize();
       if (!isRoot || turn == 1) {
         EXPECT(self, asked.datatype == koloInt32);
@@ -97,7 +109,7 @@ TEST_CASE("S4.6 an array for which a rank of a GPU has no memory is an error on 
     EXPECT_CODE(self, self.rank == 1 ? koloInvalidPointer : koloRemoteError, call(ofHost));
     // The root's own fault.
     EXPECT_CODE(self, koloInvalidPointer,
-                koloScatterArray(host, &array, koloInt32, allocate, &none, 0, self.comm, stream.get()));
+                koloScatterArray(host, &array, koloInt32, 0, allocate, &none, 0, self.comm, stream.get()));
     Asked asked;
     EXPECT_OK(self, call(asked));
     stream.synchronize();
