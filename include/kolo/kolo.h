@@ -922,7 +922,6 @@ KOLO_API koloResult_t koloRequestWait(koloRequest_t request, int timeoutMs);
  * Errors: koloInvalidCount, koloInvalidArgument (timeoutMs). koloInvalidUsage inside a reduction, progress or allocate
  *   function. The result of the operation is not returned here: a request that is done gives koloSuccess. */
 KOLO_API koloResult_t koloRequestWaitAny(int count, const koloRequest_t* requests, int timeoutMs, int* index);
-/* A notify function: called once, when a request's operation is done.
 /* Waits until all of several requests are done.
  * Parameters:
  *   count      entries of requests
@@ -933,6 +932,7 @@ KOLO_API koloResult_t koloRequestWaitAny(int count, const koloRequest_t* request
  *   koloInvalidCount, koloInvalidArgument (timeoutMs). koloInvalidUsage inside a reduction, progress or allocate
  *   function. */
 KOLO_API koloResult_t koloRequestWaitAll(int count, const koloRequest_t* requests, int timeoutMs);
+/* A notify function: called once, when a request's operation is done.
  * The caller of the function is a thread of the library that does nothing else, or koloRequestNotify itself if the
  * operation is done already. The function may run after koloRequestWait has returned. It should return soon, because
  * other functions wait for their turn.
@@ -969,6 +969,7 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  * Datatypes
  *  - The items of a list may have different datatypes. With a pre-multiplied sum, the transfertype of all is that of
  *    its handle.
+ *  - KOLO_SAME_DATATYPE as transfertype or recvtype stands for the item's sendtype.
  *  - Elements are converted from sendtype to transfertype on the way out, and from transfertype to recvtype on the way
  *    in. Reductions fold in transfertype. Conversions are among koloFloat32, koloFloat16, koloBfloat16 and both float8,
  *    and between koloFloat32 and koloFloat64. They round to nearest, ties to even.
@@ -980,7 +981,6 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  *
  * Arrays
  *  - sendarray and recvarray, if not NULL, describe the buffers as arrays, and count is not read. Elements are
- *  - KOLO_SAME_DATATYPE as transfertype or recvtype stands for the item's sendtype.
  *    transferred in row-major order of the array's indices, whatever the strides are.
  *  - A buffer that holds the blocks of all ranks is cut along `axis`: block r has the indices of rank r's part. The
  *    ranks divide the axis evenly, or counts holds the length of each rank's part. Along the axis, what a rank gets of
@@ -1057,6 +1057,9 @@ typedef struct {
 
 /* All-reduces each item.
  * Parameters: items: count items.
+#define KOLO_ITEM_INITIALIZER \
+  { 0, 0, 0, 0, KOLO_SAME_DATATYPE, KOLO_SAME_DATATYPE, KOLO_SAME_DATATYPE, 0, 0, 0, 0 }
+
  * Adjoint: koloAllReduceList. */
 KOLO_API koloResult_t koloAllReduceList(const koloItem_t* items, size_t count, koloRedOp_t op, koloComm_t comm,
                                         koloStream_t stream);
@@ -1068,9 +1071,6 @@ KOLO_API koloResult_t koloReduceList(const koloItem_t* items, size_t count, kolo
 /* Broadcasts each item from the root.
  * Parameters: items: count items.
  * Adjoint: koloReduceList. */
-#define KOLO_ITEM_INITIALIZER \
-  { 0, 0, 0, 0, KOLO_SAME_DATATYPE, KOLO_SAME_DATATYPE, KOLO_SAME_DATATYPE, 0, 0, 0, 0 }
-
 KOLO_API koloResult_t koloBroadcastList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
                                         koloStream_t stream);
 /* All-gathers each item.
@@ -1428,36 +1428,46 @@ KOLO_API koloResult_t koloScatterArray(const void* data, const koloArray_t* arra
  * Only all-gathers, reduce-scatters and all-reduces are merged. Items of other collectives may stand for any other
  * work: dependencies lead through them. */
 typedef struct {
-  size_t bytes; /* all-gather: of the output, n blocks; reduce-scatter: of the input, n blocks; all-reduce: of one */
-  koloDataType_t datatype;
+  /* Transferred: of an all-gather's output, or a reduce-scatter's input, all n blocks; of an all-reduce one. */
+  size_t bytes;
+  koloDataType_t datatype; /* in which elements are transferred */
   koloCollective_t collective;
   koloRedOp_t op;          /* read for reduce-scatter and all-reduce only */
-  koloComm_t comm;         /* compared only; any value, NULL included */
+  koloComm_t comm;         /* compared only; any value, NULL included; if item is given, the communicator */
   const size_t* dependsOn; /* indices of earlier items whose results this item needs; NULL if there are none */
   size_t dependencies;     /* entries of dependsOn */
 } koloBucketItem_t;
 
+  /* What an all-gather, reduce-scatter or all-reduce transfers, as its call over a list takes it. bytes and datatype
+   * are then not read: the item says them. NULL: they are read, and koloBucketLaunch does not take this item. */
+  const koloItem_t* item;
 /* A cap function: returns the most bytes of a bucket, in MiB.
- * Parameters: bucket: the number of the bucket in its class, from 0 on; context: as given to koloBucketPlan. */
-typedef double (*koloBucketCapFunction_t)(int bucket, void* context);
+ * Parameters:
+ *   first    the item that opens the bucket, with its bytes and datatype; so caps may differ for each collective,
+ *            communicator and datatype; valid during the call
+ *   bucket   the number of the bucket in its class, from 0 on
+ *   context  as given to koloBucketPlan */
+typedef double (*koloBucketCapFunction_t)(const koloBucketItem_t* first, int bucket, void* context);
 /* A filter function: returns 1 if an item may be merged, else 0.
  * Parameters: item: its index; context: as given to koloBucketPlan. */
 typedef int (*koloBucketFilterFunction_t)(size_t item, void* context);
 
-/* Plans buckets: which collectives of a program are merged, and where each bucket is launched.
+/* Plans buckets: which collectives of a program are merged, and in which order the program is then carried out.
  *  - A class is the items of one communicator, collective, datatype and (where there is one) reduction. A bucket holds
  *    items of one class. With mixDatatypes 1 the datatype does not count.
  *  - The items of a class are put into its open bucket one after the other, in the program's order. An item that does
  *    not fit under the cap closes the bucket and opens the next one, whose cap is asked for then. An item above the cap
- *    has a bucket of its own.
+ *    has a bucket of its own. With KOLO_DEBUG=info a line tells of each bucket that is full.
  *  - An item that depends on a member of the open bucket, directly or through other items, is skipped: it is not
- *    merged, neither into this bucket nor into a later one. A new bucket begins without members to depend on.
- *  - Classes are planned one after the other, by their first items. What depends on a member of a planned bucket
- *    depends on all that the bucket needs. So the merged program has no cycle.
+ *    merged, neither into this bucket nor into a later one. So is an item on which a member depends, through a bucket
+ *    that was planned before. A new bucket begins without members to depend on.
+ *  - Classes are planned one after the other, by their first items. What depends on a member of a closed bucket depends
+ *    on all that the bucket needs. So the merged program has no cycle.
  *  - A bucket of one item is not merged.
- *  - An all-gather bucket is launched at the place of its first member, early enough for all. Reduce-scatter and
- *    all-reduce buckets are launched at the place of their last member, when all inputs are there. What a member
- *    depends on comes before the launch.
+ *  - The order is the program's, but for two rules. An all-gather bucket stands at the place of its first member, and
+ *    what it needs is moved in front of it. Any other bucket stands at the place of its last member, and what needs its
+ *    results is moved behind it. What an all-gather bucket needs goes first where the two rules disagree.
+ *  - The plan depends on the arguments alone. Ranks with the same program have the same order.
  * Parameters:
  *   items         count items, in the program's order
  *   cap           NULL: 2000 MiB for every bucket
@@ -1465,21 +1475,40 @@ typedef int (*koloBucketFilterFunction_t)(size_t item, void* context);
  *   context       passed to cap and filter
  *   mixDatatypes  1 or 0
  *   bucketOf      count entries: the bucket of each item, or KOLO_NO_BUCKET. Buckets are numbered from 0 on, by their
- *                 first members.
- *   launchAt      count entries, of which one for each bucket is written: the index of the item at whose place the
- *                 bucket is launched. NULL is allowed.
- *   bucketCount   NULL, or a place for the number of buckets
- * Blocks: no. The time is at most proportional to (C + 1) * (items + dependencies) + items * log(items). C is the
- *   number of classes with two or more items that may be merged. For each of them the program is gone through once to
- *   fill its buckets and, if there are any, once to bring it into order again. The logarithm comes from sorting.
+ *                 first members. NULL is allowed.
+ *   order         count entries: all items, each behind what it depends on. The members of a bucket stand together, in
+ *                 the program's order.
+ *   stepAt        count + 1 entries, of which the first *stepCount + 1 are written: where in order each step begins,
+ *                 and where the last one ends. A step is a bucket, or an item that is not merged.
+ *   stepCount     place for the number of steps
+ *   order, stepAt and stepCount may all be NULL.
+ * Blocks: no. The time is proportional to C * (items + dependencies) + items * log(items), where C is the number of
+ *   classes with two or more items that may be merged. It is longer where buckets of one class turn the order of
+ *   another class's items round, by a factor that is at most the number of these items.
  * Errors: koloInvalidArgument for an unknown collective, for mixDatatypes, for a cap that is negative or no number, and
  *   for an index in dependsOn that is not of an earlier item, which excludes cycles. koloInvalidDatatype,
- *   koloInvalidOperation. The message names the item.
+ *   koloInvalidOperation. Of an item with a koloItem_t: koloInvalidHandle, and the errors of lists. The message names
+ *   the item.
  * Source: PyTorch Inductor, fx_passes/bucketing.py. Its buckets do not mix datatypes, and its all-gathers ask for one
- *   cap. */
+ *   cap. An item that depends on a member of any earlier bucket of its class is skipped there. */
 KOLO_API koloResult_t koloBucketPlan(const koloBucketItem_t* items, size_t count, koloBucketCapFunction_t cap,
                                      koloBucketFilterFunction_t filter, void* context, int mixDatatypes, int* bucketOf,
-                                     size_t* launchAt, size_t* bucketCount);
+                                     size_t* order, size_t* stepAt, size_t* stepCount);
+/* Carries out a step of a plan: a bucket as one call over a list, or one item as a list of one.
+ * Parameters:
+ *   items    the program, as given to koloBucketPlan
+ *   members  array of count indices of items, of one communicator, collective and reduction; each has a koloItem_t
+ *   count    1 or more
+ * In place, Blocks, Stream, Threads: as koloAllGatherList, koloReduceScatterList or koloAllReduceList, whichever is the
+ *   members' collective.
+ * Errors: those of that call, which count the members from 0 on. koloInvalidArgument for members that cannot be one
+ *   list; the message names the item of the program.
+ * Adjoint: that of each member. */
+KOLO_API koloResult_t koloBucketLaunch(const koloBucketItem_t* items, const size_t* members, size_t count,
+                                       koloStream_t stream);
+/* Starts koloBucketLaunch as a request; the section "requests" holds for it too. */
+KOLO_API koloResult_t koloIbucketLaunch(const koloBucketItem_t* items, const size_t* members, size_t count,
+                                        koloRequest_t* request);
 
 /* ------------------------------------------------- choices and inspection */
 

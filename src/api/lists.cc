@@ -1,4 +1,6 @@
 // Collectives over lists of items, and along the axes of arrays: arguments checked, then submitted.
+#include <vector>
+
 #include "api/submit.h"
 #include "collectives/list_cache.h"
 
@@ -86,6 +88,47 @@ koloResult_t reshard(const char* function, const koloItem_t* item, const koloArr
                   });
 }
 
+// Why members of a program cannot be one list.
+Status checkMembers(const koloBucketItem_t* items, const size_t* members, size_t count) {
+  if (count == 0) return error(koloInvalidCount, "count is 0, expected the members of a step");
+  KOLO_TRY(checkPointer({"items", items, 1}));
+  KOLO_TRY(checkPointer({"members", members, count}));
+  const koloBucketItem_t& first = items[members[0]];
+  const bool reduces = first.collective != koloCollectiveAllGather;
+  for (std::size_t i = 0; i < count; ++i) {
+    const koloBucketItem_t& item = items[members[i]];
+    const bool isMergeable = item.collective == koloCollectiveAllGather ||
+                             item.collective == koloCollectiveReduceScatter ||
+                             item.collective == koloCollectiveAllReduce;
+    if (!isMergeable || item.item == nullptr) {
+      return error(koloInvalidArgument,
+                   "items[{}] is {}: expected an all-gather, a reduce-scatter or an all-reduce with its koloItem_t",
+                   members[i], isMergeable ? "without a koloItem_t" : "another collective");
+    }
+    if (item.comm != first.comm || item.collective != first.collective || (reduces && item.op != first.op)) {
+      return error(koloInvalidArgument,
+                   "items[{}] and items[{}] differ in communicator, collective or reduction: expected members of one "
+                   "bucket",
+                   members[0], members[i]);
+    }
+  }
+  return {};
+}
+
+koloResult_t launchBucket(const char* function, const koloBucketItem_t* items, const size_t* members, size_t count,
+                          const Where& where) noexcept {
+  const koloResult_t refused = guard(function, [&] { return checkMembers(items, members, count); });
+  if (refused != koloSuccess) return refused;
+  const koloBucketItem_t& first = items[members[0]];
+  const bool reduces = first.collective != koloCollectiveAllGather;
+  const comm::Call call{.collective = static_cast<Collective>(first.collective), .op = reduces ? first.op : koloSum};
+  return overList(function, call, first.comm, where, [&](comm::Communicator& communicator, const ListCall& given) {
+    std::vector<koloItem_t> list;
+    for (std::size_t i = 0; i < count; ++i) list.push_back(*items[members[i]].item);
+    return communicator.planning().lists().find(given, list.data(), count);
+  });
+}
+
 }  // namespace
 }  // namespace kolo::api
 
@@ -127,5 +170,15 @@ KOLO_TWO_FORMS(koloReshard, koloIreshard,
                (const koloItem_t* item, const koloArray_t* whole, int from, int to, const size_t* fromParts,
                 const size_t* toParts),
                reshard(__func__, item, whole, from, to, fromParts, toParts, comm, where))
+
+KOLO_API koloResult_t koloBucketLaunch(const koloBucketItem_t* items, const size_t* members, size_t count,
+                                       koloStream_t stream) {
+  return launchBucket(__func__, items, members, count, Where(stream));
+}
+
+KOLO_API koloResult_t koloIbucketLaunch(const koloBucketItem_t* items, const size_t* members, size_t count,
+                                        koloRequest_t* request) {
+  return launchBucket(__func__, items, members, count, Where(request));
+}
 
 }  // extern "C"

@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <optional>
+#include <numeric>
+#include <set>
 #include <tuple>
+#include <utility>
+
+#include "base/log.h"
 
 namespace kolo::buckets {
 namespace {
@@ -68,18 +72,20 @@ Status check(std::span<const koloBucketItem_t> items) {
 // The program as a graph without cycles. A node is an item, or a bucket, which has the number of its first member.
 class Graph {
  public:
+  static constexpr Index kNone = UINT32_MAX;  // in an order: what was there is in a bucket
+
   explicit Graph(std::span<const koloBucketItem_t> items)
-      : items_(items), nodeOf_(items.size()), members_(items.size()), placeOf_(items.size()) {
-    for (std::size_t i = 0; i < items.size(); ++i) {
-      nodeOf_[i] = static_cast<Index>(i);
-      order_.push_back(static_cast<Index>(i));
-      placeOf_[i] = i;
-    }
+      : items_(items), nodeOf_(items.size()), members_(items.size()), order_(items.size()), placeOf_(items.size()) {
+    std::iota(nodeOf_.begin(), nodeOf_.end(), Index{0});
+    std::iota(order_.begin(), order_.end(), Index{0});
+    std::iota(placeOf_.begin(), placeOf_.end(), std::size_t{0});
   }
 
   // An order in which every node follows those that it depends on.
   const std::vector<Index>& order() const { return order_; }
   std::size_t placeOf(Index node) const { return placeOf_[node]; }
+  // A bucket's, in the program's order; empty: the node is an item.
+  const std::vector<Index>& membersOf(Index node) const { return members_[node]; }
 
   // function(node): for each node that this one depends on, until one returns true. Whether one did.
   template <class Function>
@@ -93,54 +99,65 @@ class Graph {
     return merged.empty() ? ofItem(node) : std::any_of(merged.begin(), merged.end(), ofItem);
   }
 
-  // REQUIRES: none of the items is in a bucket, and none depends on another, directly or not; then sort().
+  // REQUIRES: none of the items is in a bucket, and none depends on another, directly or not.
   void merge(const std::vector<Index>& items) {
-    const Index node = items.front();
-    for (const Index item : items) nodeOf_[item] = node;
-    members_[node] = items;
-  }
-
-  // Makes the order anew: the old one, but for nodes that others need earlier.
-  void sort() {
-    const std::vector<Index> before = std::move(order_);
-    order_.clear();
-    std::vector<bool> isPlaced(items_.size()), isOpen(items_.size());
-    std::vector<Index> open;  // a depth-first search: a node is placed when all that it depends on are
-    for (const Index first : before) {
-      open.push_back(nodeOf_[first]);
-      while (!open.empty()) {
-        const Index node = open.back();
-        if (isPlaced[node] || isOpen[node]) {
-          open.pop_back();
-          if (!isPlaced[node]) place(node, isPlaced);
-          continue;
-        }
-        isOpen[node] = true;
-        anyDependency(node, [&](Index other) {
-          if (!isPlaced[other]) open.push_back(other);
-          return false;
-        });
-      }
+    std::size_t first = placeOf_[items.front()], last = first;
+    for (const Index item : items) {
+      first = std::min(first, placeOf_[item]);
+      last = std::max(last, placeOf_[item]);
+      nodeOf_[item] = items.front();
     }
+    members_[items.front()] = items;
+    sort(first, last + 1);
   }
 
  private:
-  void place(Index node, std::vector<bool>& isPlaced) {
-    isPlaced[node] = true;
-    placeOf_[node] = order_.size();
-    order_.push_back(node);
+  static constexpr std::size_t kUnplaced = SIZE_MAX, kOpen = SIZE_MAX - 1;
+
+  // Makes the order of places [begin, end) anew: the old one, but for nodes that others need earlier. What is in front
+  // needs nothing of them, and nothing of them needs what is behind. A depth-first search: a node is placed when all
+  // that it depends on are.
+  void sort(std::size_t begin, std::size_t end) {
+    std::vector<Index> before;
+    for (std::size_t at = begin; at < end; ++at) {
+      if (order_[at] == kNone) continue;
+      before.push_back(nodeOf_[order_[at]]);
+      placeOf_[before.back()] = kUnplaced;
+    }
+    std::size_t next = begin;
+    std::vector<Index> open;
+    for (const Index first : before) {
+      open.push_back(first);
+      while (!open.empty()) {
+        const Index node = open.back();
+        if (placeOf_[node] == kUnplaced) {
+          placeOf_[node] = kOpen;
+          anyDependency(node, [&](Index other) {
+            if (placeOf_[other] == kUnplaced) open.push_back(other);
+            return false;
+          });
+          continue;
+        }
+        open.pop_back();
+        if (placeOf_[node] != kOpen) continue;
+        placeOf_[node] = next;
+        order_[next++] = node;
+      }
+    }
+    std::fill(order_.begin() + static_cast<std::ptrdiff_t>(next), order_.begin() + static_cast<std::ptrdiff_t>(end),
+              kNone);
   }
 
   std::span<const koloBucketItem_t> items_;
   std::vector<Index> nodeOf_;                // [items]
   std::vector<std::vector<Index>> members_;  // [items], of a bucket's node; else empty
-  std::vector<Index> order_;
-  std::vector<std::size_t> placeOf_;  // of a node in order_
+  std::vector<Index> order_;                 // [items]
+  std::vector<std::size_t> placeOf_;         // of a node in order_
 };
 
 // A bucket's cap in bytes.
-Result<std::uint64_t> capOf(const Rules& rules, int bucket) {
-  const double megabytes = rules.capMiB ? rules.capMiB(bucket) : kDefaultCapMiB;
+Result<std::uint64_t> capOf(const Rules& rules, const koloBucketItem_t& first, int bucket) {
+  const double megabytes = rules.capMiB ? rules.capMiB(first, bucket) : kDefaultCapMiB;
   if (!(megabytes >= 0)) {
     return error(koloInvalidArgument, "the cap of bucket {} is {} MiB, expected 0 or more", bucket, megabytes);
   }
@@ -148,58 +165,109 @@ Result<std::uint64_t> capOf(const Rules& rules, int bucket) {
   return bytes < 0x1p63 ? static_cast<std::uint64_t>(bytes) : UINT64_MAX;
 }
 
-// The buckets of one class, filled one after the other.
-class Filling {
+// Nodes that were reached from somewhere along dependencies. A new round forgets those of the last one.
+class Reached {
  public:
-  Filling(std::span<const koloBucketItem_t> items, const Rules& rules) : items_(items), rules_(rules) {}
-
-  // Of two members or more each, in the order of the graph.
-  Result<std::vector<std::vector<Index>>> fill(const Graph& graph, std::vector<Index> candidates,
-                                               std::vector<int>& reached, int& stamp) {
-    std::sort(candidates.begin(), candidates.end(),
-              [&](Index a, Index b) { return graph.placeOf(a) < graph.placeOf(b); });
-    KOLO_ASSIGN(cap_, capOf(rules_, 0));
-    ++stamp;
-    auto next = candidates.begin();
-    for (std::size_t at = graph.placeOf(*next); next != candidates.end(); ++at) {
+  explicit Reached(std::size_t nodes) : rounds_(nodes) {}
+  void begin() { ++round_; }
+  void add(Index node) { rounds_[node] = round_; }
+  bool has(Index node) const { return rounds_[node] == round_; }
+  // Of the nodes in places (from, to], which come in an order of the graph, those that depend on some that are.
+  void sweep(const Graph& graph, std::size_t from, std::size_t to) {
+    for (std::size_t at = from + 1; at <= to; ++at) {
       const Index node = graph.order()[at];
-      // Whether the open bucket is among what the node depends on.
-      const bool dependsOnBucket = graph.anyDependency(node, [&](Index other) { return reached[other] == stamp; });
-      if (dependsOnBucket) reached[node] = stamp;
-      if (node != *next) continue;
-      ++next;
-      if (dependsOnBucket) continue;  // skipped: neither in this bucket nor in a later one
-      if (isFullFor(node)) {
-        close();
-        ++stamp;
-        KOLO_ASSIGN(cap_, capOf(rules_, ++number_));
-      }
-      open_.push_back(node);
-      bytes_ += items_[node].bytes;
-      reached[node] = stamp;
+      if (node == Graph::kNone || has(node)) continue;
+      if (graph.anyDependency(node, [&](Index other) { return has(other); })) add(node);
     }
-    close();
-    return std::move(buckets_);
   }
 
  private:
+  std::vector<std::uint64_t> rounds_;
+  std::uint64_t round_ = 0;
+};
+
+// Fills the buckets of one class, one after the other, and merges each of two members or more when it is closed.
+class Filling {
+ public:
+  Filling(std::span<const koloBucketItem_t> items, const Rules& rules, Graph& graph)
+      : items_(items), rules_(rules), graph_(graph), users_(items.size()), needs_(items.size()) {}
+
+  // candidates: in the program's order.
+  Status fill(const std::vector<Index>& candidates) {
+    number_ = 0;
+    for (const Index item : candidates) {
+      if (isTied(item)) continue;  // skipped: neither in this bucket nor in a later one
+      if (isFullFor(item)) {
+        sayFull(item);
+        close();
+      }
+      if (open_.empty()) {
+        KOLO_ASSIGN(cap_, capOf(rules_, items_[item], number_++));
+      }
+      add(item);
+    }
+    close();
+    return {};
+  }
+
+ private:
+  // Whether the item depends on a member of the open bucket, or a member on it: not before it in the program, but
+  // through a bucket that was planned earlier.
+  bool isTied(Index item) {
+    if (open_.empty()) return false;
+    const std::size_t place = graph_.placeOf(item);
+    if (place > swept_) {
+      users_.sweep(graph_, swept_, place);
+      swept_ = place;
+    }
+    if (users_.has(item)) return true;
+    if (place > lastMember_) return false;
+    needs_.begin();
+    needs_.add(item);
+    needs_.sweep(graph_, place, lastMember_);
+    return std::any_of(open_.begin(), open_.end(), [&](Index member) { return needs_.has(member); });
+  }
+
+  void add(Index item) {
+    const std::size_t place = graph_.placeOf(item);
+    if (open_.empty()) {
+      users_.begin();
+      swept_ = lastMember_ = place;
+    }
+    open_.push_back(item);
+    bytes_ += items_[item].bytes;
+    users_.add(item);
+    users_.sweep(graph_, place, swept_);
+    lastMember_ = std::max(lastMember_, place);
+  }
+
   bool isFullFor(Index item) const {
     if (open_.empty()) return false;
     return bytes_ > cap_ || items_[item].bytes > cap_ - bytes_;
   }
+  void sayFull(Index item) const {
+    const koloBucketItem_t& first = items_[open_.front()];
+    log::info("bucket {} of {} {} is full: {} bytes in {} items, and item {} has {} bytes; the cap is {} bytes",
+              number_ - 1, koloCollectiveName(first.collective),
+              rules_.mixesDatatypes ? "of any datatype" : koloDataTypeName(first.datatype), bytes_, open_.size(), item,
+              items_[item].bytes, cap_);
+  }
   // A bucket of one is not merged.
   void close() {
-    if (open_.size() > 1) buckets_.push_back(std::move(open_));
+    if (open_.size() > 1) graph_.merge(open_);
     open_.clear();
     bytes_ = 0;
   }
 
   std::span<const koloBucketItem_t> items_;
   const Rules& rules_;
-  std::vector<std::vector<Index>> buckets_;
+  Graph& graph_;
   std::vector<Index> open_;
   std::uint64_t bytes_ = 0, cap_ = 0;
-  int number_ = 0;
+  int number_ = 0;                          // of the bucket that is opened next
+  std::size_t swept_ = 0, lastMember_ = 0;  // places: how far users_ is known; of the open bucket's last member
+  Reached users_;                           // what depends on the open bucket, and its members
+  Reached needs_;                           // what depends on an item
 };
 
 // The candidates of each class, by the class's first item.
@@ -216,16 +284,86 @@ std::vector<std::vector<Index>> candidatesOf(std::span<const koloBucketItem_t> i
   return classes;
 }
 
-Plan makePlan(std::span<const koloBucketItem_t> items, std::vector<std::vector<Index>> buckets) {
+// The order in which a program with buckets is carried out: the program's, but for what its buckets ask for. A gather
+// bucket stands at the place of its first member, and draws what it needs in front of it. Other buckets stand at the
+// place of their last member, and what needs their results waits behind them.
+class Schedule {
+ public:
+  Schedule(std::span<const koloBucketItem_t> items, const Graph& graph)
+      : items_(items), graph_(graph), placeOf_(items.size()), waitsFor_(items.size()), users_(items.size()) {
+    for (const Index node : graph.order()) {
+      if (node == Graph::kNone) continue;
+      graph.anyDependency(node, [&](Index other) {
+        ++waitsFor_[node];
+        users_[other].push_back(node);
+        return false;
+      });
+    }
+    findPlaces();
+  }
+
+  // The nodes: of those for which nothing is missing, always the one with the first place.
+  std::vector<Index> order() {
+    std::vector<Index> done;
+    std::set<std::pair<Index, Index>> ready;  // place, node
+    for (const Index node : graph_.order())
+      if (node != Graph::kNone && waitsFor_[node] == 0) ready.emplace(placeOf_[node], node);
+    while (!ready.empty()) {
+      const Index node = ready.begin()->second;
+      ready.erase(ready.begin());
+      done.push_back(node);
+      for (const Index user : users_[node])
+        if (--waitsFor_[user] == 0) ready.emplace(placeOf_[user], user);
+    }
+    return done;
+  }
+
+ private:
+  bool isGatherBucket(Index node) const {
+    return !graph_.membersOf(node).empty() && items_[node].collective == koloCollectiveAllGather;
+  }
+  Index ownPlaceOf(Index node) const {
+    const std::vector<Index>& members = graph_.membersOf(node);
+    return members.empty() || isGatherBucket(node) ? node : members.back();
+  }
+  // A gather bucket draws to its place all that it needs and that has a later one: from users to what they need.
+  void findPlaces() {
+    std::vector<Index> drawnTo(items_.size(), UINT32_MAX);
+    for (auto at = graph_.order().rbegin(); at != graph_.order().rend(); ++at) {
+      const Index node = *at;
+      if (node == Graph::kNone) continue;
+      placeOf_[node] = std::min(ownPlaceOf(node), drawnTo[node]);
+      const Index drawsTo = isGatherBucket(node) ? placeOf_[node] : drawnTo[node];
+      graph_.anyDependency(node, [&](Index other) {
+        drawnTo[other] = std::min(drawnTo[other], drawsTo);
+        return false;
+      });
+    }
+  }
+
+  std::span<const koloBucketItem_t> items_;
+  const Graph& graph_;
+  std::vector<Index> placeOf_;
+  std::vector<std::size_t> waitsFor_;
+  std::vector<std::vector<Index>> users_;
+};
+
+Plan makePlan(std::span<const koloBucketItem_t> items, const Graph& graph) {
   Plan made;
   made.bucketOf.assign(items.size(), KOLO_NO_BUCKET);
-  for (std::vector<Index>& bucket : buckets) std::sort(bucket.begin(), bucket.end());
-  std::sort(buckets.begin(), buckets.end(), [](const auto& a, const auto& b) { return a.front() < b.front(); });
-  for (std::size_t i = 0; i < buckets.size(); ++i) {
-    for (const Index item : buckets[i]) made.bucketOf[item] = static_cast<int>(i);
-    const bool isGather = items[buckets[i].front()].collective == koloCollectiveAllGather;
-    made.launchAt.push_back(isGather ? buckets[i].front() : buckets[i].back());
+  int buckets = 0;
+  for (Index i = 0; i < items.size(); ++i) {
+    if (graph.membersOf(i).empty()) continue;
+    for (const Index item : graph.membersOf(i)) made.bucketOf[item] = buckets;
+    ++buckets;
   }
+  for (const Index node : Schedule(items, graph).order()) {
+    made.stepAt.push_back(made.order.size());
+    const std::vector<Index>& members = graph.membersOf(node);
+    if (members.empty()) made.order.push_back(node);
+    else made.order.insert(made.order.end(), members.begin(), members.end());
+  }
+  made.stepAt.push_back(made.order.size());
   return made;
 }
 
@@ -234,19 +372,11 @@ Plan makePlan(std::span<const koloBucketItem_t> items, std::vector<std::vector<I
 Result<Plan> plan(std::span<const koloBucketItem_t> items, const Rules& rules) {
   KOLO_TRY(check(items));
   Graph graph(items);
-  std::vector<std::vector<Index>> buckets;
-  std::vector<int> reached(items.size());
-  int stamp = 0;
-  for (std::vector<Index>& candidates : candidatesOf(items, rules)) {
-    if (candidates.size() < 2) continue;
-    KOLO_ASSIGN(std::vector<std::vector<Index>> filled,
-                Filling(items, rules).fill(graph, std::move(candidates), reached, stamp));
-    if (filled.empty()) continue;
-    for (const std::vector<Index>& bucket : filled) graph.merge(bucket);
-    graph.sort();
-    buckets.insert(buckets.end(), filled.begin(), filled.end());
+  Filling filling(items, rules, graph);
+  for (const std::vector<Index>& candidates : candidatesOf(items, rules)) {
+    if (candidates.size() > 1) KOLO_TRY(filling.fill(candidates));
   }
-  return makePlan(items, std::move(buckets));
+  return makePlan(items, graph);
 }
 
 }  // namespace kolo::buckets

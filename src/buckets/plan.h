@@ -21,16 +21,17 @@ namespace kolo::buckets {
 inline constexpr double kDefaultCapMiB = 2000;
 
 struct Rules {
-  // The cap in MiB of a class's bucket of this number; empty: kDefaultCapMiB.
-  std::function<double(int bucket)> capMiB;
+  // The cap in MiB of a class's bucket of this number, which this item opens; empty: kDefaultCapMiB.
+  std::function<double(const koloBucketItem_t& first, int bucket)> capMiB;
   // Whether an item may be merged at all; empty: every item.
   std::function<bool(std::size_t item)> mayMerge;
   bool mixesDatatypes = false;
 };
 
 struct Plan {
-  std::vector<int> bucketOf;          // [items]; KOLO_NO_BUCKET: the item is not merged
-  std::vector<std::size_t> launchAt;  // [buckets]: the item at whose place the bucket is launched
+  std::vector<int> bucketOf;        // [items]; KOLO_NO_BUCKET: the item is not merged
+  std::vector<std::size_t> order;   // [items]: as they are carried out, a bucket's members together
+  std::vector<std::size_t> stepAt;  // [steps + 1]: where in `order` each step begins, which is an item or a bucket
 };
 
 // koloInvalidArgument, koloInvalidDatatype, koloInvalidOperation and koloInvalidPointer name the item that is wrong.

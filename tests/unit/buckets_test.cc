@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "support/seed.h"
@@ -32,7 +33,7 @@ struct Item {
 };
 
 struct Rules {
-  std::function<double(int)> cap;
+  std::function<double(const koloBucketItem_t& first, int bucket)> cap;
   std::function<bool(std::size_t)> filter;
   bool mixes = false;
 };
@@ -40,14 +41,14 @@ struct Rules {
 struct Planned {
   koloResult_t result = koloSuccess;
   std::vector<int> bucketOf;
-  std::vector<std::size_t> launchAt;
+  std::vector<std::vector<std::size_t>> steps;
 };
 
 std::vector<koloBucketItem_t> given(const std::vector<Item>& items) {
   std::vector<koloBucketItem_t> all;
   for (const Item& item : items) {
     all.push_back({item.bytes, item.datatype, item.collective, item.op, communicator(item.comm),
-                   item.dependsOn.empty() ? nullptr : item.dependsOn.data(), item.dependsOn.size()});
+                   item.dependsOn.empty() ? nullptr : item.dependsOn.data(), item.dependsOn.size(), nullptr});
   }
   return all;
 }
@@ -55,18 +56,21 @@ std::vector<koloBucketItem_t> given(const std::vector<Item>& items) {
 Planned plan(const std::vector<Item>& items, const Rules& rules = {}) {
   Planned planned;
   planned.bucketOf.resize(items.size(), -7);
-  planned.launchAt.resize(items.size());
-  std::size_t buckets = 0;
+  std::vector<std::size_t> order(items.size(), 99), stepAt(items.size() + 1, 99);
+  std::size_t steps = 0;
   Rules copy = rules;
-  const auto cap = [](int bucket, void* context) { return static_cast<Rules*>(context)->cap(bucket); };
+  const auto cap = [](const koloBucketItem_t* first, int bucket, void* context) {
+    return static_cast<Rules*>(context)->cap(*first, bucket);
+  };
   const auto filter = [](std::size_t item, void* context) {
     return static_cast<Rules*>(context)->filter(item) ? 1 : 0;
   };
   const std::vector<koloBucketItem_t> all = given(items);
   planned.result =
       koloBucketPlan(all.data(), all.size(), rules.cap ? +cap : nullptr, rules.filter ? +filter : nullptr, &copy,
-                     rules.mixes ? 1 : 0, planned.bucketOf.data(), planned.launchAt.data(), &buckets);
-  planned.launchAt.resize(buckets);
+                     rules.mixes ? 1 : 0, planned.bucketOf.data(), order.data(), stepAt.data(), &steps);
+  for (std::size_t step = 0; step < steps; ++step)
+    planned.steps.emplace_back(order.data() + stepAt[step], order.data() + stepAt[step + 1]);
   return planned;
 }
 
@@ -77,7 +81,7 @@ std::vector<int> bucketsOf(const std::vector<Item>& items, const Rules& rules = 
 }
 
 Rules capped(double megabytes) {
-  return {[megabytes](int) { return megabytes; }, {}, false};
+  return {[megabytes](const koloBucketItem_t&, int) { return megabytes; }, {}, false};
 }
 
 constexpr int kNone = KOLO_NO_BUCKET;
@@ -110,25 +114,37 @@ bool needs(const std::vector<Item>& items, const std::vector<Bucket>& buckets, s
   return false;
 }
 
-// The items in an order in which each follows what it needs, as the last order had them otherwise.
-std::vector<std::size_t> sorted(const std::vector<Item>& items, const std::vector<Bucket>& buckets,
-                                const std::vector<std::size_t>& before) {
-  std::vector<std::size_t> after;
-  const std::function<void(std::size_t)> put = [&](std::size_t item) {
-    if (std::find(after.begin(), after.end(), item) != after.end()) return;
-    Bucket together = {item};
-    for (const Bucket& bucket : buckets) {
-      if (std::find(bucket.begin(), bucket.end(), item) != bucket.end()) together = bucket;
-    }
-    // The last one's first, as a stack gives them.
-    for (auto member = together.rbegin(); member != together.rend(); ++member) {
-      const std::vector<std::size_t>& all = items[*member].dependsOn;
-      for (auto other = all.rbegin(); other != all.rend(); ++other) put(*other);
-    }
-    after.insert(after.end(), together.begin(), together.end());
+// The order of the merged program: of all steps that could be next, the one whose place is the first.
+std::vector<Bucket> stepsOf(const std::vector<Item>& items, const std::vector<Bucket>& buckets) {
+  std::vector<Bucket> waiting = buckets;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const auto holds = [&](const Bucket& bucket) { return std::find(bucket.begin(), bucket.end(), i) != bucket.end(); };
+    if (std::none_of(buckets.begin(), buckets.end(), holds)) waiting.push_back({i});
+  }
+  const auto isGather = [&](const Bucket& step) { return step.size() > 1 && items[step[0]].collective == kGather; };
+  const auto stepNeeds = [&](const Bucket& step, const Bucket& other) {
+    return std::any_of(other.begin(), other.end(),
+                       [&](std::size_t member) { return needs(items, buckets, step[0], member); });
   };
-  for (const std::size_t item : before) put(item);
-  return after;
+  std::map<Bucket, std::size_t> places;
+  for (const Bucket& step : waiting) {
+    places[step] = isGather(step) ? step.front() : step.back();
+    for (const Bucket& gather : waiting) {
+      if (isGather(gather) && stepNeeds(gather, step)) places[step] = std::min(places[step], gather.front());
+    }
+  }
+  std::sort(waiting.begin(), waiting.end(), [&](const Bucket& a, const Bucket& b) {
+    return std::pair(places[a], a.front()) < std::pair(places[b], b.front());
+  });
+  std::vector<Bucket> steps;
+  while (!waiting.empty()) {
+    const auto next = std::find_if(waiting.begin(), waiting.end(), [&](const Bucket& step) {
+      return std::none_of(waiting.begin(), waiting.end(), [&](const Bucket& other) { return stepNeeds(step, other); });
+    });
+    steps.push_back(*next);
+    waiting.erase(next);
+  }
+  return steps;
 }
 
 Planned planNaively(const std::vector<Item>& items, const Rules& rules) {
@@ -145,67 +161,54 @@ Planned planNaively(const std::vector<Item>& items, const Rules& rules) {
     members[its].push_back(i);
   }
   std::vector<Bucket> buckets;
-  std::vector<std::size_t> order(items.size());
-  for (std::size_t i = 0; i < items.size(); ++i) order[i] = i;
   for (const Class& its : classes) {
-    const std::vector<std::size_t>& all = members[its];
-    std::vector<Bucket> filled;
     Bucket open;
-    double bytes = 0;
+    double bytes = 0, cap = 0;
     int number = 0;
-    for (const std::size_t item : order) {
-      if (std::find(all.begin(), all.end(), item) == all.end()) continue;
-      if (std::any_of(open.begin(), open.end(),
-                      [&](std::size_t member) { return needs(items, buckets, item, member); })) {
-        continue;
-      }
-      const double cap = (rules.cap ? rules.cap(number) : 2000.0) * static_cast<double>(kMiB);
+    const auto close = [&] {
+      if (open.size() > 1) buckets.push_back(open);
+      open.clear();
+      bytes = 0;
+    };
+    for (const std::size_t item : members[its]) {
+      const bool isTied = std::any_of(open.begin(), open.end(), [&](std::size_t member) {
+        return needs(items, buckets, item, member) || needs(items, buckets, member, item);
+      });
+      if (isTied) continue;
       const auto size = static_cast<double>(items[item].bytes);
-      if (!open.empty() && bytes + size > cap) {
-        filled.push_back(open);
-        open.clear();
-        bytes = 0;
-        ++number;
-      }
+      if (!open.empty() && bytes + size > cap) close();
+      if (open.empty())
+        cap = (rules.cap ? rules.cap(given(items)[item], number++) : 2000.0) * static_cast<double>(kMiB);
       open.push_back(item);
       bytes += size;
     }
-    filled.push_back(open);
-    for (const Bucket& bucket : filled) {
-      if (bucket.size() > 1) buckets.push_back(bucket);
-    }
-    order = sorted(items, buckets, order);
+    close();
   }
   Planned planned;
   planned.bucketOf.assign(items.size(), kNone);
-  for (Bucket& bucket : buckets) std::sort(bucket.begin(), bucket.end());
   std::sort(buckets.begin(), buckets.end());
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     for (const std::size_t item : buckets[i]) planned.bucketOf[item] = static_cast<int>(i);
-    planned.launchAt.push_back(items[buckets[i].front()].collective == kGather ? buckets[i].front()
-                                                                               : buckets[i].back());
   }
+  planned.steps = stepsOf(items, buckets);
   return planned;
 }
 
-// Whether the program can be carried out with each bucket as one step.
-bool canRun(const std::vector<Item>& items, const std::vector<int>& bucketOf) {
-  const std::size_t n = items.size();
-  std::vector<bool> done(n);
-  for (bool moves = true; moves;) {
-    moves = false;
-    for (std::size_t i = 0; i < n; ++i) {
-      if (done[i]) continue;
-      bool isReady = true;
-      for (std::size_t k = 0; k < n; ++k) {
-        const bool isTogether = k == i || (bucketOf[i] != kNone && bucketOf[k] == bucketOf[i]);
-        for (const std::size_t other : items[k].dependsOn) isReady = isReady && (!isTogether || done[other]);
-      }
-      if (!isReady) continue;
-      for (std::size_t k = 0; k < n; ++k)
-        if (k == i || (bucketOf[i] != kNone && bucketOf[k] == bucketOf[i])) done[k] = true;
-      moves = true;
+// Whether the steps, in their order, have each item once, and each behind what it needs; and buckets are whole.
+bool canRun(const std::vector<Item>& items, const Planned& planned) {
+  std::vector<bool> done(items.size());
+  for (const Bucket& step : planned.steps) {
+    for (const std::size_t item : step) {
+      const std::vector<std::size_t>& all = items[item].dependsOn;
+      if (done[item] || !std::all_of(all.begin(), all.end(), [&](std::size_t other) { return done[other]; }))
+        return false;
     }
+    for (const std::size_t item : step) done[item] = true;
+    const int bucket = planned.bucketOf[step[0]];
+    const auto size = std::count(planned.bucketOf.begin(), planned.bucketOf.end(), bucket);
+    for (const std::size_t item : step)
+      if (planned.bucketOf[item] != bucket) return false;
+    if (step.size() != (bucket == kNone ? 1 : static_cast<std::size_t>(size))) return false;
   }
   return std::all_of(done.begin(), done.end(), [](bool each) { return each; });
 }
@@ -230,6 +233,10 @@ std::vector<Item> randomItems(std::mt19937_64& random, std::size_t count, int cl
   return items;
 }
 
+std::function<double(const koloBucketItem_t&, int)> capByClass(int program) {
+  return [program](const koloBucketItem_t& first, int bucket) { return 1 + (bucket + program + first.collective) % 5; };
+}
+
 // Programs and rules of all kinds.
 void planAtRandom(std::uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -238,15 +245,15 @@ void planAtRandom(std::uint64_t seed) {
     const std::vector<Item> items = randomItems(random, 1 + random() % 24, classes, density);
     Rules rules;
     rules.mixes = program % 7 == 0;
-    if (program % 4 != 0) rules.cap = [program](int bucket) { return 1 + (bucket + program) % 5; };
+    if (program % 4 != 0) rules.cap = capByClass(program);
     if (program % 6 == 1) rules.filter = [](std::size_t item) { return item % 5 != 2; };
     const Planned planned = plan(items, rules);
     INFO("program " << program);
     REQUIRE(planned.result == koloSuccess);
-    REQUIRE(canRun(items, planned.bucketOf));
+    REQUIRE(canRun(items, planned));
     const Planned expected = planNaively(items, rules);
     REQUIRE(planned.bucketOf == expected.bucketOf);
-    REQUIRE(planned.launchAt == expected.launchAt);
+    REQUIRE(planned.steps == expected.steps);
   }
 }
 
@@ -297,7 +304,7 @@ TEST_CASE("S2.2 the cap is 2000 MiB unless a function gives another") {
 TEST_CASE("S2.2 S2.8 the cap is asked for anew for each bucket of a class, for all-gathers too") {
   for (const koloCollective_t collective : {kGather, kScatter, kReduce}) {
     std::vector<int> asked;
-    const Rules rules{[&](int bucket) {
+    const Rules rules{[&](const koloBucketItem_t&, int bucket) {
                         asked.push_back(bucket);
                         return bucket + 1.0;
                       },
@@ -312,6 +319,31 @@ TEST_CASE("S2.2 S2.8 the cap is asked for anew for each bucket of a class, for a
     (void)bucketsOf({item, other, item, other}, rules);
     CHECK(asked == std::vector{0, 1, 0, 1});
   }
+}
+
+TEST_CASE("S2.2 gathers and reductions have caps of their own, and so has every class") {
+  const auto cap = [](const koloBucketItem_t& first, int) {
+    if (first.collective == kScatter) return 3.0;
+    return first.comm == communicator(2) ? 1.0 : first.datatype == koloBfloat16 ? 4.0 : 2.0;
+  };
+  const Rules rules{cap, {}, false};
+  CHECK(bucketsOf({{kScatter}, {}, {kScatter}, {}, {kScatter}, {}, {kScatter}, {}}, rules) ==
+        std::vector{0, 1, 0, 1, 0, 2, kNone, 2});
+  CHECK(bucketsOf({{.comm = 2}, {.comm = 2}}, rules) == std::vector{kNone, kNone});
+  const Item narrow{.datatype = koloBfloat16};
+  CHECK(bucketsOf({narrow, narrow, narrow, narrow, narrow}, rules) == std::vector{0, 0, 0, 0, kNone});
+  // One plan for both collectives: buckets of two plans could come to wait for each other.
+  const std::vector<Item> crossed = {{}, {kScatter, kMiB, {0}}, {kScatter}, {.dependsOn = {2}}};
+  CHECK(bucketsOf(crossed, rules) == std::vector{0, kNone, kNone, 0});
+}
+
+TEST_CASE("S2.3 the items of a class are taken in the program's order, behind another class's bucket too") {
+  const Item other{.comm = 2};
+  // The bucket of items 0 and 4 needs item 3, which 1 and 2 come before all the same.
+  CHECK(bucketsOf({{}, other, other, other, {.dependsOn = {3}}}, capped(2)) == std::vector{0, 1, 1, kNone, 0});
+  // Through the bucket of 0 and 4, item 1 needs item 3: they cannot be one.
+  CHECK(bucketsOf({{}, {.dependsOn = {0}, .comm = 2}, other, other, {.dependsOn = {3}}}) ==
+        std::vector{0, 1, 1, kNone, 0});
 }
 
 TEST_CASE("S2.3 an item that depends on a member, through whatever, is skipped by the bucket and not deferred") {
@@ -331,18 +363,27 @@ TEST_CASE("S2.3 the set of dependencies begins anew with each bucket") {
   CHECK(bucketsOf({{}, {}, {}, {.dependsOn = {0}}}, capped(2)) == std::vector{0, 0, 1, 1});
 }
 
-TEST_CASE("S2.3 the launch place of a gather bucket is its first member's, that of other buckets their last member's") {
+TEST_CASE("S2.3 a gather bucket stands at its first member's place, other buckets at their last member's") {
+  using Steps = std::vector<Bucket>;
   const Planned planned = plan({{kReduce}, {kScatter}, {kGather}, {kGather}, {kScatter}, {kReduce}});
   CHECK(planned.bucketOf == std::vector{0, 1, 2, 2, 1, 0});
-  CHECK(planned.launchAt == std::vector<std::size_t>{5, 4, 2});
+  CHECK(planned.steps == Steps{{2, 3}, {1, 4}, {0, 5}});
+  // What a gather bucket needs is moved in front of it; what needs a reduction's results waits behind it.
+  CHECK(plan({{kGather}, {kOther}, {kOther}, {kGather, kMiB, {2}}}).steps == Steps{{2}, {0, 3}, {1}});
+  CHECK(plan({{kScatter}, {kOther, 0, {0}}, {kOther}, {kScatter}}).steps == Steps{{2}, {0, 3}, {1}});
+  // A gather bucket that needs a reduction's bucket draws it, and what that needs.
+  CHECK(plan({{kScatter}, {kGather}, {kOther}, {kScatter, kMiB, {2}}, {kGather, kMiB, {0}}}).steps ==
+        Steps{{2}, {0, 3}, {1, 4}});
+  // Also through an item whose own place is early enough.
+  CHECK(plan({{kScatter}, {kOther, 0, {0}}, {kGather}, {kOther}, {kScatter}, {kGather, kMiB, {1}}}).steps ==
+        Steps{{0, 4}, {1}, {2, 5}, {3}});
 }
 
 TEST_CASE("S2.3 buckets of different classes cannot come to wait for each other") {
   // Item 1 needs a bucket's first member, and its second member needs item 2: 1 and 2 cannot be one.
   const std::vector<Item> crossed = {{.comm = 1}, {.dependsOn = {0}, .comm = 2}, {.comm = 2}, {.dependsOn = {2}}};
   CHECK(bucketsOf(crossed) == std::vector{0, kNone, kNone, 0});
-  CHECK(canRun(crossed, bucketsOf(crossed)));
-  CHECK_FALSE(canRun(crossed, {0, 1, 1, 0}));
+  CHECK(canRun(crossed, plan(crossed)));
 }
 
 TEST_CASE("S2.8 a bucket may mix datatypes if it is asked to") {
@@ -352,7 +393,8 @@ TEST_CASE("S2.8 a bucket may mix datatypes if it is asked to") {
                   rules) == std::vector{0, 0, kNone});
 }
 
-TEST_CASE("S2.1 S2.2 S2.3 random programs are planned as a naive planner does it, and can be carried out") {
+TEST_CASE(
+    "S2.1 S2.2 S2.3 random programs are planned as a naive planner does it, and can be carried out in their order") {
   for (kolo::test::Rounds rounds(7); rounds.next();) planAtRandom(rounds.seed());
 }
 
@@ -402,12 +444,27 @@ TEST_CASE("S2.2 other arguments of a plan that are wrong are refused") {
   int bucket = 0;
   koloBucketItem_t item{};
   item.collective = kGather;
-  CHECK(koloBucketPlan(nullptr, 1, nullptr, nullptr, nullptr, 0, &bucket, nullptr, nullptr) == koloInvalidPointer);
-  CHECK(koloBucketPlan(&item, 1, nullptr, nullptr, nullptr, 0, nullptr, nullptr, nullptr) == koloInvalidPointer);
-  CHECK(koloBucketPlan(&item, 1, nullptr, nullptr, nullptr, 2, &bucket, nullptr, nullptr) == koloInvalidArgument);
+  const auto planOne = [&](const koloBucketItem_t* items, int mixes, std::size_t* steps) {
+    std::size_t order = 0, stepAt[2] = {};
+    return koloBucketPlan(items, 1, nullptr, nullptr, nullptr, mixes, &bucket, &order, stepAt, steps);
+  };
+  std::size_t steps = 0;
+  CHECK(planOne(nullptr, 0, &steps) == koloInvalidPointer);
+  CHECK(planOne(&item, 0, nullptr) == koloInvalidPointer);
+  CHECK(std::string(koloGetLastError(nullptr)).find("stepCount is NULL") != std::string::npos);
+  CHECK(planOne(&item, 2, &steps) == koloInvalidArgument);
   item.dependencies = 1;
-  CHECK(koloBucketPlan(&item, 1, nullptr, nullptr, nullptr, 0, &bucket, nullptr, nullptr) == koloInvalidPointer);
+  CHECK(planOne(&item, 0, &steps) == koloInvalidPointer);
   item.dependencies = 0;
-  CHECK(koloBucketPlan(&item, 1, nullptr, nullptr, nullptr, 0, &bucket, nullptr, nullptr) == koloSuccess);
+  CHECK(planOne(&item, 0, &steps) == koloSuccess);
   CHECK(bucket == kNone);
+  CHECK(steps == 1);
+  bucket = 7;
+  CHECK(koloBucketPlan(&item, 1, nullptr, nullptr, nullptr, 0, &bucket, nullptr, nullptr, nullptr) == koloSuccess);
+  CHECK(bucket == kNone);
+  // The communicator of an item with a transfer is one.
+  koloItem_t transfer = KOLO_ITEM_INITIALIZER;
+  item.item = &transfer;
+  CHECK(planOne(&item, 0, &steps) == koloInvalidHandle);
+  CHECK(std::string(koloGetLastError(nullptr)).find("items[0].comm") != std::string::npos);
 }
