@@ -993,6 +993,8 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  *  - The results are those of single calls, bit for bit, in three cases: where data is only moved, for integers, and on
  *    a reproducible communicator.
  *  - Reductions of floats also give the results of single calls, bit for bit, if the same algorithm is forced for both.
+ *    Where it is forced for registered buffers alone ("/registered=yes"), this holds on the host, if the ranks can read
+ *    each other's memory. Elsewhere lists take the algorithm for ordinary buffers.
  *    Some algorithms are exceptions, because they cut a list at other places: biring (all-reduce, reduce-scatter),
  *    double_tree (reduce), hierarchical and mesh_ring (all-reduce), and on GPUs ring with several channels
  *    (all-reduce).
@@ -1055,11 +1057,11 @@ typedef struct {
   const float* scale;
 } koloItem_t;
 
-/* All-reduces each item.
- * Parameters: items: count items.
 #define KOLO_ITEM_INITIALIZER \
   { 0, 0, 0, 0, KOLO_SAME_DATATYPE, KOLO_SAME_DATATYPE, KOLO_SAME_DATATYPE, 0, 0, 0, 0 }
 
+/* All-reduces each item.
+ * Parameters: items: count items.
  * Adjoint: koloAllReduceList. */
 KOLO_API koloResult_t koloAllReduceList(const koloItem_t* items, size_t count, koloRedOp_t op, koloComm_t comm,
                                         koloStream_t stream);
@@ -1198,7 +1200,7 @@ KOLO_API koloResult_t koloMemFree(void* ptr);
 /* Registers memory as a window, which the peers read and write directly (zero-copy). Collective over comm.
  *  - Each rank gives memory of its own. Sizes may differ, and 0 and NULL are allowed.
  *  - Operations whose buffers lie in windows, at any offsets, are zero-copy between ranks that map each other's memory.
- *    Between hosts, messages of more than 16 KiB are.
+ *    An all-to-all in place is the exception. Between hosts, messages of more than 16 KiB are zero-copy.
  *  - Host memory of koloMemAlloc is zero-copy between processes. Other host memory registers too, and is zero-copy only
  *    between ranks of one process.
  *  - On a GPU, memory of koloMemAllocOn and cudaMalloc is zero-copy between processes. Memory of pools
@@ -1436,11 +1438,11 @@ typedef struct {
   koloComm_t comm;         /* compared only; any value, NULL included; if item is given, the communicator */
   const size_t* dependsOn; /* indices of earlier items whose results this item needs; NULL if there are none */
   size_t dependencies;     /* entries of dependsOn */
-} koloBucketItem_t;
-
   /* What an all-gather, reduce-scatter or all-reduce transfers, as its call over a list takes it. bytes and datatype
    * are then not read: the item says them. NULL: they are read, and koloBucketLaunch does not take this item. */
   const koloItem_t* item;
+} koloBucketItem_t;
+
 /* A cap function: returns the most bytes of a bucket, in MiB.
  * Parameters:
  *   first    the item that opens the bucket, with its bytes and datatype; so caps may differ for each collective,

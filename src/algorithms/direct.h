@@ -20,7 +20,11 @@ KOLO_DEVICE std::uint64_t readAtOnce(int ranks) {
   const std::uint64_t pages = kTogether / static_cast<std::uint64_t>(ranks - 1) / kPage;
   return (pages != 0 ? pages : 1) * kPage;
 }
-KOLO_DEVICE std::uint64_t readBytes(int ranks) { return readAtOnce(ranks) * static_cast<std::uint64_t>(ranks - 1); }
+// Scratch memory for that, of a fold. What it puts aside begins behind. readsPeers: peers' memory is read, and not only
+// loaded from.
+KOLO_DEVICE std::uint64_t bytesReadAside(int ranks, bool readsPeers) {
+  return readsPeers ? readAtOnce(ranks) * static_cast<std::uint64_t>(ranks - 1) : 0;
+}
 
 // Every rank decides this alike, from all headers. REQUIRES: met all.
 template <class Team>
@@ -79,7 +83,7 @@ KOLO_DEVICE_CALL std::uint64_t inputsInMemory(device::Exchange<Team>& exchange, 
 
 // Whether the data can go straight between buffers that are not all in windows. Where a two-shot cannot write all
 // outputs, the data is staged: a one-shot in place puts its result aside, in scratch memory that is made only if a
-// one-shot was planned, or no rank can write to peers (collectives/prepare.cc).
+// one-shot was planned, or no rank can write to peers (isPutAside() in collectives/prepare.cc).
 template <class Team>
 KOLO_DEVICE_CALL bool goesByAddress(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
@@ -174,7 +178,8 @@ KOLO_DEVICE_CALL void runDirect(device::Exchange<Team>& exchange, bool areShared
       collective == Collective::kReduceScatter ? work.partTo(work.rank).count : work.outputCount();
   const bool aside = collective == Collective::kAllReduce && work.isInPlace();
   const device::Elements result =
-      aside ? device::Elements{work.scratchAt(readBytes(work.ranks), 0).data, work.elementBytes}
+      aside ? device::Elements{work.scratchAt(bytesReadAside(work.ranks, work.sharing.readsPeers), 0).data,
+                               work.elementBytes}
             : work.outputElements();
   if (collective != Collective::kReduce || work.rank == work.root)
     directFold(exchange, {0, length}, work.rank, work.rank + 1, result);

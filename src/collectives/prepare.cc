@@ -78,8 +78,10 @@ void useListGather(const Site& site, std::uint64_t bytes, Prepared& prepared) {
 
 // Whether ordinary memory of peers is read and written: all ranks come to the same answer. The same holds for lists,
 // whose segments peers read and write one by one: by loads and stores, where all segments of a rank lie in windows. All
-// ranks have to know where in the logical buffers a block begins. Without reads a list has no direct form.
-void useSingleCopies(const Site& site, const Operation& operation, std::uint64_t longest, Prepared& prepared) {
+// ranks have to know where in the logical buffers a block begins. Without reads a list has no direct form. A short one
+// has none either, unless the user asked for that form (isForced).
+void useSingleCopies(const Site& site, const Operation& operation, std::uint64_t longest, bool isForced,
+                     Prepared& prepared) {
   Work& work = prepared.work;
   device::SharingFacts& sharing = prepared.sharing;
   const Collective collective = operation.collective;
@@ -91,7 +93,7 @@ void useSingleCopies(const Site& site, const Operation& operation, std::uint64_t
     sharing.writesPeers = site.copies.writesPeers(collective, longest);
     // What has been converted for this rank's output is not what the others are to get.
     const bool isSharable = list != nullptr && !(collective == Collective::kAllReduce && list->castsOutput);
-    if (isSharable && site.hasWindows() && site.copies.sharesLists(longest)) {
+    if (isSharable && site.hasWindows() && site.copies.sharesLists(isForced ? UINT64_MAX : longest)) {
       sharing.readsPeers = true;
       sharing.writesPeers = work.direct == Algorithm::kTwoShot;
     }
@@ -137,7 +139,7 @@ void layOutList(const Site& site, const Operation& operation, std::uint64_t byte
   const std::uint64_t edgesAt = device::inGrains(prepared.scratchBytes);
   prepared.laidOut = std::make_shared<const LaidOut>(layOut(*operation.list, inParts ? work.ranks : 1, edgesAt));
   const LaidOut& laidOut = *prepared.laidOut;
-  prepared.scratchBytes = edgesAt + device::kEdges * device::kEdgeBytes;
+  prepared.edgesEnd = edgesAt + device::kEdges * device::kEdgeBytes;
   work.segments = laidOut.segments();
   device::SharingFacts& sharing = prepared.sharing;
   sharing.input.isForPeers = sharing.output.isForPeers = givesList(site, operation, laidOut, bytes, sharing);
@@ -297,10 +299,8 @@ void shareBuffers(const Site& site, const Operation& operation, std::uint64_t lo
   Work& work = prepared.work;
   device::SharingFacts& sharing = prepared.sharing;
   const Collective collective = operation.collective;
-  const bool readsWhatIsWritten =
-      operation.send == operation.recv &&
-      (collective == Collective::kAllToAll ||
-       (collective == Collective::kAllReduce && work.direct == Algorithm::kOneShot && !sharing.readsPeers));
+  // An all-reduce in place puts its result aside until the peers have read.
+  const bool readsWhatIsWritten = operation.send == operation.recv && collective == Collective::kAllToAll;
   bool areForPeers = work.direct != Algorithm::kCount && !work.scaled && !readsWhatIsWritten;
   if (areForPeers) findWindows(site, operation, work);
   const bool isPlainGather =
@@ -313,22 +313,29 @@ void shareBuffers(const Site& site, const Operation& operation, std::uint64_t lo
   sharing.output = {areForPeers && work.recv != nullptr, work.recvRef.index != 0};
 }
 
-// On the host.
+// Whether the result of an all-reduce is put aside until the peers have read what it is to replace
+// (algorithms/direct.h): between windows, or by reading.
+bool isPutAside(const Operation& operation, const Prepared& prepared) {
+  const device::SharingFacts& sharing = prepared.sharing;
+  const bool isInPlace = operation.list != nullptr ? operation.list->isInPlace : operation.send == operation.recv;
+  const bool isOneShot = prepared.work.direct == Algorithm::kOneShot || (sharing.readsPeers && !sharing.writesPeers);
+  const bool isOffered = sharing.readsPeers || (sharing.input.isForPeers && sharing.input.isInWindow);
+  return operation.collective == Collective::kAllReduce && isInPlace && isOneShot && isOffered;
+}
+
 std::uint64_t scratchFor(const Operation& operation, const Prepared& prepared, std::uint64_t bytes) {
   const Work& work = prepared.work;
   const std::uint64_t staged =
       planner::scratchBytes(work.signature.algorithm, operation.collective, inputBytes(operation, work.ranks));
-  if (!prepared.sharing.readsPeers || !operation.reduces()) return staged;
-  // In windows, or by reading alone.
-  const bool isOneShot = work.direct == Algorithm::kOneShot || !prepared.sharing.writesPeers;
-  const bool isInPlace = operation.list != nullptr ? operation.list->isInPlace : operation.send == operation.recv;
-  const bool aside = operation.collective == Collective::kAllReduce && isInPlace && isOneShot;
+  const bool folds = operation.reduces() && work.direct != Algorithm::kCount;
+  const std::uint64_t read = folds ? algorithms::bytesReadAside(work.ranks, prepared.sharing.readsPeers) : 0;
+  if (!isPutAside(operation, prepared)) return std::max(staged, read);
   // A list may be cut into the ranks' parts, each of which begins at a multiple of the grain.
   const std::uint64_t padding =
       operation.list != nullptr
           ? operation.list->items.size() * static_cast<std::uint64_t>(work.ranks) * device::kSegmentGrain
           : 0;
-  return std::max(staged, algorithms::readBytes(work.ranks) + (aside ? bytes + padding : 0));
+  return std::max(staged, read + bytes + padding);
 }
 
 }  // namespace
@@ -397,13 +404,10 @@ void prepare(const Site& site, Choices& choices, const Operation& operation, Pre
   const std::uint64_t longest = operation.collective == Collective::kGather
                                     ? std::max(bytes, work.partTo(work.root).count * work.elementBytes)
                                     : bytes;
-  useSingleCopies(site, operation, longest, prepared);
-  prepared.scratchBytes = scratchFor(operation, prepared, bytes);
-  if (operation.list != nullptr) {
-    layOutList(site, operation, bytes, prepared);
-  } else {
-    shareBuffers(site, operation, longest, prepared);
-  }
+  useSingleCopies(site, operation, longest, choice.isDirectForced, prepared);
+  if (operation.list == nullptr) shareBuffers(site, operation, longest, prepared);
+  prepared.scratchBytes = prepared.edgesEnd = scratchFor(operation, prepared, bytes);
+  if (operation.list != nullptr) layOutList(site, operation, bytes, prepared);
   work.sharing = device::sharingOf(prepared.sharing, device::Start::kChecks);
   planner::Query query = choices.queryFor(operation);
   query.bytes = bytes;

@@ -31,7 +31,8 @@ struct Prepared {
   device::Work work;
   device::SharingFacts sharing;  // from which a call makes work.sharing
   executor::Context context;
-  std::uint64_t scratchBytes = 0;                            // on the host: of the communicator's scratch memory
+  std::uint64_t scratchBytes = 0;                            // that the algorithm needs, by all channels together
+  std::uint64_t edgesEnd = 0;                                // on the host: of that, and of a list's edges behind it
   std::uint64_t longestStagedEarly = UINT64_MAX;             // as CopyPolicy says
   std::uint64_t mostStagedEarly = kMostStagedEarly;          // by a call that may wait
   device::Algorithm behindRoot = device::Algorithm::kCount;  // as planner::Choice says; and behind anything else:

@@ -160,8 +160,7 @@ Status GpuBackend::addToLaunch(const Operation& operation) {
   KOLO_TRY(checkWindow("sendbuf", operation.send, work.sendRef));
   KOLO_TRY(checkWindow("recvbuf", operation.recv, work.recvRef));
   // Of each channel's part, and what cutting at multiples of 64 bytes adds for each rank's block.
-  const std::uint64_t scratch = planner::scratchBytes(work.signature.algorithm, operation.collective,
-                                                      collectives::inputBytes(operation, owner_.ranks()));
+  const std::uint64_t scratch = owner_.planning().operations().current().scratchBytes;
   const auto channels = static_cast<std::uint64_t>(work.channels);
   if (scratch != 0)
     work.scratchBytes = (scratch / channels + 128 * static_cast<std::uint64_t>(owner_.ranks()) + 127) / 128 * 128;

@@ -64,7 +64,7 @@ Status HostBackend::run(const Operation& operation, void*) {
   Prepared& now = operations_.make();
   collectives::prepare(owner_.planning().site(), owner_.planning().choices(), operation, now);
   collectives::logCall(operation, now);
-  if (scratch_.size() < now.scratchBytes) scratch_.resize(now.scratchBytes);
+  if (scratch_.size() < now.edgesEnd) scratch_.resize(now.edgesEnd);
   if (isRecallable && !owner_.isFinalized()) operations_.remember(operation);
   if (!isTrusted) share(now, device::Start::kChecks);
   KOLO_TRY(isTrusted ? runAgain() : execute());

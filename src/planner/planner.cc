@@ -176,6 +176,7 @@ Choice choose(const Query& query, const Machine& machine, const std::vector<Wish
       force != nullptr ? force->algorithm : bestStaged(query, machine, wishes, wishedForm != Algorithm::kCount);
   if (directForce != nullptr) {
     choice.direct = wishedForm;
+    choice.isDirectForced = true;
   } else if (choice.algorithm != Algorithm::kLine) {
     choice.direct = bestDirectForm(query, machine, wishes, predictUs(choice.algorithm, false, query, machine));
   }

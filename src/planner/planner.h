@@ -63,6 +63,7 @@ struct Query {
 struct Choice {
   device::Algorithm algorithm = device::Algorithm::kCount;  // through staging
   device::Algorithm direct = device::Algorithm::kCount;     // if all buffers turn out to be in windows
+  bool isDirectForced = false;                              // by an override
   // A barrier's, behind a collective whose root only gives, with the same root; kCount: as behind any other. Where
   // ranks of one host share cores, a root that goes on first has given what it gives next, in most programs, before the
   // others come for it, and none of them takes its turns in vain.

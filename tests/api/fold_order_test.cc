@@ -145,3 +145,54 @@ TEST_CASE("S3.2 S3.8 the bidirectional ring folds the halves of each block in op
                });
   }
 }
+
+// Beside a ring for ordinary buffers, whose folds begin at other ranks: so the bits tell which of the two ran.
+TEST_CASE("S1.1 S1.4 S2.7 an algorithm that is forced for registered buffers is taken in place, and by lists, too") {
+  constexpr size_t kMost = 32768;
+  for (const int ranks : {2, 3, 5}) {
+    World world(ranks, configWithAlgorithm("all_reduce:ring,all_reduce:one_shot/bytes=-128K/op=sum/registered=yes"));
+    for (const size_t count : {size_t{1000}, size_t{4000}, kMost}) {
+      INFO(ranks << " ranks, " << count << " elements");
+      std::vector<Floats> inputs;
+      for (int rank = 0; rank < ranks; ++rank) inputs.push_back(inputOf(rank, count));
+      Floats expected(count);
+      fold(koloSum, inputs, 0, 1, {0, count}, expected);
+      koloPlan_t plan{};
+      REQUIRE_OK(koloCommGetPlan(world[0], koloCollectiveAllReduce, count, koloFloat32, koloSum, 1, &plan));
+      REQUIRE(std::string(plan.algorithm) == "one_shot");
+      REQUIRE(plan.zeroCopy == 1);
+      world.run([&](Self& self) {
+        const Floats& input = inputs[static_cast<size_t>(self.rank)];
+        void* memory = nullptr;
+        koloWindow_t window = nullptr;
+        EXPECT_OK(self, koloMemAlloc(&memory, 2 * kMost * sizeof(float)));
+        EXPECT_OK(self, koloWindowRegister(self.comm, memory, 2 * kMost * sizeof(float), &window));
+        auto* const send = static_cast<float*>(memory);
+        const auto reduces = [&](float* recv, bool asList) {
+          std::copy(input.begin(), input.end(), send);
+          koloItem_t item = KOLO_ITEM_INITIALIZER;
+          item.sendbuf = send;
+          item.recvbuf = recv;
+          item.count = count;
+          item.sendtype = koloFloat32;
+          // Where ranks cannot read each other's memory, lists take the algorithm for ordinary buffers.
+          char text[4096] = {};
+          EXPECT_OK(self, koloExplainList(self.comm, 0, koloCollectiveAllReduce, &item, 1, koloSum, 0, 1, text,
+                                          sizeof text, nullptr));
+          if (asList && std::strstr(text, "lists go through staging here") != nullptr) return true;
+          EXPECT_OK(self, asList ? koloAllReduceList(&item, 1, koloSum, self.comm, nullptr)
+                                 : koloAllReduce(send, recv, count, koloFloat32, koloSum, self.comm, nullptr));
+          return std::equal(expected.begin(), expected.end(), recv);
+        };
+        for (const bool asList : {false, true}) {
+          EXPECT(self, reduces(send + kMost, asList));
+          EXPECT(self, reduces(send, asList));
+          // Some ranks in place, and some not.
+          EXPECT(self, reduces(self.rank % 2 == 0 ? send : send + kMost, asList));
+        }
+        EXPECT_OK(self, koloWindowDeregister(self.comm, window));
+        EXPECT_OK(self, koloMemFree(memory));
+      });
+    }
+  }
+}
