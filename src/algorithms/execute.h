@@ -94,7 +94,9 @@ KOLO_DEVICE_CALL void executeStep(Team& team, const device::Work& work) {
   }
   const bool isOpen = opening == Opening::kSends || (opening != Opening::kByAlgorithm &&
                                                      !device::isIn(work.signature.collective, device::kMeetsRootOnly));
-  switch (courseOf(exchange, opening)) {
+  const Course course = courseOf(exchange, opening);
+  team.took(course);
+  switch (course) {
     case Course::kNothing: break;
     case Course::kStaged: executeStaged(exchange, isOpen); break;
     case Course::kByBlock: moveFromOrToRoot(exchange); break;

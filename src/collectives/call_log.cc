@@ -18,23 +18,43 @@ const char* datatypesOf(const std::vector<Item>& items) {
   return areAlike ? koloDataTypeName(first) : "several types";
 }
 
+// Which algorithm ran, or may run.
+std::string algorithmOf(const device::Work& work, std::optional<device::Course> course) {
+  using device::Course;
+  if (work.ranks == 1) return "self";
+  const std::string staged = name(work.signature.algorithm);
+  if (!course.has_value()) {
+    const bool mayBeOther = work.direct != device::Algorithm::kCount && work.direct != work.signature.algorithm &&
+                            work.sharing.input == device::Offer::kWindow;
+    return mayBeOther ? fmt::format("{} ({} if all buffers lie in windows)", staged, name(work.direct)) : staged;
+  }
+  switch (*course) {
+    case Course::kInWindows: return fmt::format("{} between windows", name(work.direct));
+    case Course::kByReading: return fmt::format("{} by single copies", name(work.direct));
+    case Course::kByBlock: return fmt::format("{} block by block", name(work.direct));
+    case Course::kNothing:
+    case Course::kStaged: break;
+  }
+  return staged;
+}
+
 }  // namespace
 
-std::string describeCall(const Operation& operation, const Prepared& prepared) {
+std::string describeCall(const Operation& operation, const Prepared& prepared, std::optional<device::Course> course) {
   const device::Work& work = prepared.work;
-  std::string text =
-      fmt::format("{}{}: {}", koloCollectiveName(static_cast<koloCollective_t>(operation.collective)),
-                  operation.vector ? "v" : "", work.ranks == 1 ? "self" : name(work.signature.algorithm));
-  const bool hasOther = work.direct != device::Algorithm::kCount && work.direct != work.signature.algorithm;
-  if (hasOther && work.ranks > 1) text += fmt::format(" (between windows {})", name(work.direct));
+  std::string text = fmt::format("{}{}: {}", koloCollectiveName(static_cast<koloCollective_t>(operation.collective)),
+                                 operation.vector ? "v" : "", algorithmOf(work, course));
   if (operation.collective == device::Collective::kBarrier) return text + fmt::format(", {} ranks", work.ranks);
   if (operation.list != nullptr) {
     const std::vector<Item>& items = operation.list->items;
     text += fmt::format(", {} x {} bytes in {} items of {}", work.ranks, plannedBytes(operation), items.size(),
                         datatypesOf(items));
   } else {
-    const std::uint64_t elements = plannedBytes(operation) / elementBytes(operation.datatype);
-    text += fmt::format(", {} x {} {}", work.ranks, elements, koloDataTypeName(operation.datatype));
+    // Where each rank knows the counts of its own blocks alone, the longest of those.
+    const std::uint64_t elements =
+        std::max(plannedBytes(operation) / elementBytes(operation.datatype), operation.count);
+    text += fmt::format(", {} x {}{} {}", work.ranks, countsDiffer(operation) ? "up to " : "", elements,
+                        koloDataTypeName(operation.datatype));
   }
   if (!operation.reduces()) return text;
   const char* const predefined = koloRedOpName(operation.op);

@@ -152,7 +152,7 @@ Status GpuBackend::addToLaunch(const Operation& operation) {
                          owner_.planning().operations().make());
     if (operation.custom == nullptr) owner_.planning().operations().remember(operation);
   }
-  collectives::logCall(operation, owner_.planning().operations().current());
+  collectives::logCall(operation, owner_.planning().operations().current(), std::nullopt);
   Work& work = works_.emplace_back(owner_.planning().operations().current().work);
   counts_.push_back(owner_.planning().operations().current().counts);
   // Before the launch, for its kernels may find at once that the ranks differ.

@@ -40,6 +40,7 @@ HostBackend::HostBackend(Communicator& owner)
       ran_(&operations_.current()), usesCuda_(drivers::usesCuda()) {
   collectives::Site& site = owner_.planning().site();
   site.fault = &fault_;
+  site.context.course = &course_;
   site.mostChunkBytes = kMostChunkBytes;
   site.members = owner_.planning().hosts().order.data();
   site.hosts = &owner_.planning().hosts().shape;
@@ -52,18 +53,20 @@ std::string HostBackend::transportNames() const { return owner_.peers().transpor
 // ---- operations
 
 Status HostBackend::run(const Operation& operation, void*) {
+  Status status = prepareAndRun(operation);
+  if (status.ok()) collectives::logCall(operation, operations_.current(), course_);
+  return status;
+}
+
+Status HostBackend::prepareAndRun(const Operation& operation) {
   const bool isRecallable = operation.custom == nullptr;
-  if (isRecallable && operations_.recall(operation)) {
-    collectives::logCall(operation, operations_.current());
-    return runAgain();
-  }
+  if (isRecallable && operations_.recall(operation)) return runAgain();
   if (owner_.failed()) return owner_.failure();
   const bool isTrusted = isRecallable && owner_.options().eager;
   if (!isTrusted && !caller.mayWait && owner_.ranks() > 1) return Status(koloInProgress, {});
   KOLO_TRY(collectives::checkFold(operation, owner_.planning().choices(), owner_.ranks()));
   Prepared& now = operations_.make();
   collectives::prepare(owner_.planning().site(), owner_.planning().choices(), operation, now);
-  collectives::logCall(operation, now);
   if (scratch_.size() < now.edgesEnd) scratch_.resize(now.edgesEnd);
   if (isRecallable && !owner_.isFinalized()) operations_.remember(operation);
   if (!isTrusted) share(now, device::Start::kChecks);
@@ -192,6 +195,7 @@ Status HostBackend::execute() {
   work.signature.sequence = static_cast<std::uint16_t>(sequence);
   work.word = (work.word & ~(~std::uint64_t{0} << Signature::kSequenceAt)) | sequence << Signature::kSequenceAt;
   fault_.kind = Fault::kNone;
+  course_ = device::Course::kStaged;
   if (now.list != nullptr) owner_.callTerms().note(sequence, now.list);
   if (owner_.ranks() > 1) owner_.boards().post(work);
   const auto held = owner_.traffic().hold();

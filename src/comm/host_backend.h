@@ -67,6 +67,7 @@ class HostBackend final : public Backend {
   bool hasOfferedOutput(int peer) const;
   void share(collectives::Prepared& now, device::Start start);
   void offer(collectives::Prepared& now, device::Start start);
+  Status prepareAndRun(const Operation& operation);
   Status execute();
   void followRoot(device::Work& work) const;
   void letOthersGoFirst();
@@ -76,6 +77,7 @@ class HostBackend final : public Backend {
   collectives::PreparedOperations& operations_;  // the communicator's
   collectives::Prepared* ran_;                   // the last that ran, or runs
   device::Fault fault_;
+  device::Course course_ = device::Course::kStaged;  // of the last operation
   std::vector<unsigned char> scratch_;
   bool usesCuda_ = false;     // pointers may be a device's
   int rootThatGave_ = -1;     // in the last operation; -1: none

@@ -113,6 +113,8 @@ class BlockTeam {
   KOLO_DEVICE void copy(void* dst, const void* src, std::uint64_t bytes, bool streaming) {
     blockCopy(index(), dst, src, bytes, streaming);
   }
+  KOLO_DEVICE void took(Course) {}
+
   KOLO_DEVICE void read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) {
     if (leader() && !platform_.read(peer, to, from, bytes)) fail({.kind = Fault::kUnreadable, .peer = peer});
   }

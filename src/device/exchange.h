@@ -23,6 +23,7 @@
 //   void spread(count, body)               body(i) for each i below count, by several threads at once; then a barrier
 //   bool waitAlone(counter, target, peer)  in such a body: as waitAtLeast, for the calling thread
 //   void fail(fault)                       by the leader or in such a body, before a sync
+//   void took(course)                      how the data of the operation goes
 //   void copy(dst, src, bytes, streaming), void reduce(ReduceArgs)   all threads call; no barrier inside
 //   kServesLists                           whether buffers may be lists of segments; if so:
 //   void moveRows(RowMove), void reduceAs(datatype, ReduceArgs)      as copy() and reduce()

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "device/link.h"
+#include "device/path.h"
 #include "device/segments.h"
 #include "device/work.h"
 #include "executor/host/polling.h"
@@ -72,6 +73,7 @@ struct Context {
   koloDataType_t datatype = koloInt8;
   const UserReduction* user = nullptr;  // with ReduceOp::kUser
   ReduceKernel kernel = nullptr;        // with any other, what the host thread reduces with
+  device::Course* course = nullptr;     // where the host thread says how the data went; null: it does not
 };
 
 // Runs one operation to its end on the calling thread's behalf; work.fault tells how it went. Two of them exist:

@@ -24,6 +24,18 @@ std::string planned(koloComm_t comm, size_t count, koloRedOp_t op, int registere
   return plan.algorithm;
 }
 
+std::string textOf(const std::string& file) {
+  std::stringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
+// The file to which a process with these settings writes its lines: it has the name from them.
+std::string debugFile(const char* name) {
+  const char* const given = std::getenv("KOLO_DEBUG_FILE");
+  return given != nullptr ? given : std::string("/tmp/kolo-") + name + "-" + std::to_string(getpid());
+}
+
 // How often the text has the line.
 int countIn(const std::string& text, const std::string& line) {
   int found = 0;
@@ -86,9 +98,7 @@ TEST_CASE("S1.1 an override for registered buffers changes nothing for others", 
 }
 
 TEST_CASE("S0.7 at the debug level one line for each call has the algorithm, ranks x elements and the datatype") {
-  // The process that runs with the settings has the name from them.
-  const char* const given = std::getenv("KOLO_DEBUG_FILE");
-  const std::string file = given != nullptr ? given : "/tmp/kolo-knobs-test-" + std::to_string(getpid());
+  const std::string file = debugFile("knobs-test");
   withSettings({{"KOLO_DEBUG", "debug"}, {"KOLO_DEBUG_FILE", file}}, [&] {
     (void)std::remove(file.c_str());
     World world(3, configWithAlgorithm("all_reduce:ring,broadcast:tree,all_gather:ring"));
@@ -116,18 +126,119 @@ TEST_CASE("S0.7 at the debug level one line for each call has the algorithm, ran
       EXPECT_OK(self, koloSetMayWait(0));
       EXPECT_OK(self, koloSetMayWait(1));
     });
-    std::stringstream text;
-    text << std::ifstream(file).rdbuf();
-    INFO(text.str());
-    CHECK(countIn(text.str(), "debug: all_reduce: ring, 3 x 1000 float64, max\n") == 3 * kCalls);
-    CHECK(countIn(text.str(), ": broadcast: tree") == 6);
-    CHECK(countIn(text.str(), ", 3 x 4000 uint8\n") == 3);
-    CHECK(countIn(text.str(), ": barrier: ") == 3);
-    CHECK(countIn(text.str(), ", 3 x 0 int8\n") == 3);
-    CHECK(countIn(text.str(), " bytes in 2 items of float64, sum\n") == 3);
-    CHECK(countIn(text.str(), " bytes in 2 items of several types\n") == 3);
+    const std::string text = textOf(file);
+    INFO(text);
+    CHECK(countIn(text, "debug: all_reduce: ring, 3 x 1000 float64, max\n") == 3 * kCalls);
+    CHECK(countIn(text, ": broadcast: tree") == 6);
+    CHECK(countIn(text, ", 3 x 4000 uint8\n") == 3);
+    CHECK(countIn(text, ": barrier: ") == 3);
+    CHECK(countIn(text, ", 3 x 0 int8\n") == 3);
+    CHECK(countIn(text, " bytes in 2 items of float64, sum\n") == 3);
+    CHECK(countIn(text, " bytes in 2 items of several types\n") == 3);
     (void)std::remove(file.c_str());
   });
+}
+
+TEST_CASE("S0.7 between windows the line says which algorithm ran") {
+  const std::string file = debugFile("windows-test");
+  withSettings({{"KOLO_DEBUG", "debug"}, {"KOLO_DEBUG_FILE", file}}, [&] {
+    (void)std::remove(file.c_str());
+    World world(3, configWithAlgorithm("all_reduce:ring,all_reduce:one_shot/registered=yes"));
+    world.run([](Self& self) {
+      constexpr size_t kCount = 2000;
+      void* memory = nullptr;
+      koloWindow_t window = nullptr;
+      EXPECT_OK(self, koloMemAlloc(&memory, 2 * kCount * sizeof(float)));
+      EXPECT_OK(self, koloWindowRegister(self.comm, memory, 2 * kCount * sizeof(float), &window));
+      auto* const inWindow = static_cast<float*>(memory);
+      std::vector<float> plain(2 * kCount, 1);
+      std::fill(inWindow, inWindow + 2 * kCount, 1.0F);
+      const auto reduce = [&](float* send, float* recv, size_t count) {
+        EXPECT_OK(self, koloAllReduce(send, recv, count, koloFloat32, koloSum, self.comm, nullptr));
+      };
+      reduce(inWindow, inWindow + kCount, kCount);
+      reduce(inWindow, inWindow, kCount - 1);
+      reduce(plain.data(), plain.data() + kCount, kCount - 2);
+      // All have to lie there.
+      reduce(self.rank == 1 ? plain.data() : inWindow, inWindow + kCount, kCount - 3);
+      EXPECT_OK(self, koloWindowDeregister(self.comm, window));
+      EXPECT_OK(self, koloMemFree(memory));
+    });
+    const std::string text = textOf(file);
+    INFO(text);
+    CHECK(countIn(text, "debug: all_reduce: one_shot between windows, 3 x 2000 float32, sum\n") == 3);
+    CHECK(countIn(text, "debug: all_reduce: one_shot between windows, 3 x 1999 float32, sum\n") == 3);
+    CHECK(countIn(text, "debug: all_reduce: ring, 3 x 1998 float32, sum\n") == 3);
+    CHECK(countIn(text, "debug: all_reduce: ring, 3 x 1997 float32, sum\n") == 3);
+    (void)std::remove(file.c_str());
+  });
+}
+
+TEST_CASE("S0.7 messages, and forms with counts that each rank knows alone, have a line too") {
+  const std::string file = debugFile("messages-test");
+  withSettings({{"KOLO_DEBUG", "debug"}, {"KOLO_DEBUG_FILE", file}}, [&] {
+    (void)std::remove(file.c_str());
+    World world(2);
+    world.run([](Self& self) {
+      int values[9] = {};
+      koloRequest_t request = nullptr;
+      if (self.rank == 0) {
+        EXPECT_OK(self, koloSend(values, 7, koloInt32, 1, self.comm, nullptr));
+        EXPECT_OK(self, koloIsend(values, 5, koloInt32, 1, 3, self.comm, &request));
+        EXPECT_OK(self, koloRequestWait(request, -1));
+        EXPECT_OK(self, koloRequestFree(request));
+      } else {
+        EXPECT_OK(self, koloRecv(values, 7, koloInt32, 0, self.comm, nullptr));
+        EXPECT_OK(self, koloRecvTag(values, 9, koloInt32, KOLO_ANY_SOURCE, KOLO_ANY_TAG, nullptr, self.comm, nullptr));
+      }
+      const size_t counts[] = {2, 6};
+      EXPECT_OK(self,
+                koloScatterv(values, counts, nullptr, values, counts[self.rank], koloInt32, 0, self.comm, nullptr));
+    });
+    const std::string text = textOf(file);
+    INFO(text);
+    CHECK(countIn(text, "debug: send: 7 int32 to rank 1, tag 0\n") == 1);
+    CHECK(countIn(text, "debug: recv: 7 int32 from rank 0, tag 0\n") == 1);
+    CHECK(countIn(text, "debug: send: 5 int32 to rank 1, tag 3\n") == 1);
+    CHECK(countIn(text, "debug: recv: 9 int32 from rank any, tag any\n") == 1);
+    CHECK(countIn(text, ", 2 x up to 6 int32\n") == 2);
+    (void)std::remove(file.c_str());
+  });
+}
+
+TEST_CASE("S0.1 the environment forces, allows and forbids algorithms, by ranks and elements") {
+  const std::string file = debugFile("environment-test");
+  withSettings({{"KOLO_DEBUG", "debug"},
+                {"KOLO_DEBUG_FILE", file},
+                {"KOLO_ALGORITHM",
+                 "all_reduce:one_shot,all_reduce:ring/ranks=3-/elements=5001-,reduce:^tree,reduce:^ring,"
+                 "reduce:^double_tree,reduce:^two_shot"}},
+               [&] {
+                 (void)std::remove(file.c_str());
+                 for (const int ranks : {2, 3}) {
+                   World world(ranks);
+                   world.run([](Self& self) {
+                     std::vector<float> values(6000, 1);
+                     for (const size_t count : {size_t{5000}, size_t{5001}})
+                       EXPECT_OK(self, koloAllReduce(values.data(), values.data(), count, koloFloat32, koloMax,
+                                                     self.comm, nullptr));
+                     EXPECT_OK(self, koloReduce(values.data(), values.data(), 6000, koloFloat32, koloMax, 0, self.comm,
+                                                nullptr));
+                   });
+                 }
+                 const std::string text = textOf(file);
+                 INFO(text);
+                 // Both sizes on two ranks, the smaller one on three.
+                 CHECK(countIn(text, "debug: all_reduce: one_shot") == 2 * 2 + 3);
+                 CHECK(countIn(text, "debug: all_reduce: one_shot, 3 x 5000 float32, max\n") == 3);
+                 CHECK(countIn(text, "debug: all_reduce: ring, 3 x 5001 float32, max\n") == 3);
+                 CHECK(countIn(text, "debug: reduce: one_shot") == 5);
+                 (void)std::remove(file.c_str());
+               });
+}
+
+TEST_CASE("S4.8 KOLO_DEVICE takes a device string") {
+  withSettings({{"KOLO_DEVICE", "cpu0"}}, [] { World(2).run(expectWorks); });
 }
 
 TEST_CASE("S4.8 a device string chooses device and stream") {

@@ -1,6 +1,7 @@
 // Conditions of overrides on GPUs, and the line that is written for each call there, as tests/api/knobs_test.cc has
 // them on the host.
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <cstddef>
 #include <functional>
 #include <sstream>
@@ -118,8 +119,9 @@ TEST_CASE("S0.1 on GPUs an algorithm is forbidden by ranks, elements and reducti
 
 TEST_CASE("S0.1 S1.1 on GPUs an algorithm is forced for registered buffers alone", "[device][windows][knobs]") {
   constexpr std::size_t kCount = 5000;
-  const DeviceScene scene(mockFor(2));
-  Ranks ranks(oneDevice(2));
+  const int n = GENERATE(2, 3);
+  const DeviceScene scene(mockFor(n));
+  Ranks ranks(oneDevice(n));
   const std::string said = writtenAtDebugLevelBy([&] {
     ranks.run([&](Self& self) {
       const char* const rule = "all_reduce:ring/registered=no,all_reduce:one_shot/registered=yes";
@@ -137,7 +139,15 @@ TEST_CASE("S0.1 S1.1 on GPUs an algorithm is forced for registered buffers alone
                                     stream.get()));
       stream.synchronize();
       EXPECT(self, inWindow.read(0, kCount) == std::vector<int>(kCount, 2));
-      EXPECT(self, inWindow.read(kCount, kCount) == std::vector<int>(kCount, 4));
+      EXPECT(self, inWindow.read(kCount, kCount) == std::vector<int>(kCount, 2 * self.ranks));
+      // In place, what the peers read is replaced when they have read it.
+      for (int factor = 1; factor < 5; ++factor) {
+        EXPECT_OK(self, koloAllReduce(inWindow.data(), inWindow.data(), kCount - 2, koloInt32, koloSum, self.comm,
+                                      stream.get()));
+        stream.synchronize();
+        const int wanted = 2 * static_cast<int>(std::pow(self.ranks, factor));
+        EXPECT(self, inWindow.read(0, kCount - 2) == std::vector<int>(kCount - 2, wanted));
+      }
       reduceOnes(self, kCount - 1, koloSum, values, stream);
       ranks.together();
       EXPECT_OK(self, koloWindowDeregister(self.comm, window));
@@ -145,8 +155,11 @@ TEST_CASE("S0.1 S1.1 on GPUs an algorithm is forced for registered buffers alone
     });
   });
   INFO(said);
-  for (const char* const end : {"2 x 5000 int32, sum", "2 x 4999 int32, sum"})
-    CHECK(linesOf(said, "all_reduce: ring (between windows one_shot)", end) == 2);
+  const std::string either = "all_reduce: ring (one_shot if all buffers lie in windows)";
+  const std::string ofRanks = std::to_string(n) + " x ";
+  CHECK(linesOf(said, either, ofRanks + "5000 int32, sum") == n);
+  CHECK(linesOf(said, either, ofRanks + "4998 int32, sum") == 4 * n);
+  CHECK(linesOf(said, "all_reduce: ring, ", ofRanks + "4999 int32, sum") == n);
   CHECK(planned(ranks[0], kCount, koloSum) == "ring");
   CHECK(planned(ranks[0], kCount, koloSum, true) == "one_shot");
 }

@@ -25,6 +25,10 @@ class HostTeam {
     failed_ = true;
   }
 
+  void took(device::Course course) {
+    if (context_.course != nullptr) *context_.course = course;
+  }
+
   bool waitAtLeast(const device::Counter& counter, std::uint64_t target, int peer) {
     if (failed_) return false;
     return device::loadAcquire(counter) >= target || waitSlowly(counter, target, peer);
