@@ -58,24 +58,58 @@ device::Collective collectiveByName(std::string_view wanted) {
   return device::Collective::kCount;
 }
 
-std::string describe(const device::Signature& signature, std::uint64_t count) {
+namespace {
+
+// The parts of what a rank called, as far as it has them: those of which two ranks may have different ones.
+struct CallWords {
+  std::string collective, datatype, reduction, root, count, algorithm;
+};
+
+CallWords wordsOf(const CalledOperation& called) {
   using device::Collective;
-  const char* collective = lookUp(kCollectives, static_cast<int>(signature.collective));
-  std::string text = fmt::format("{}{}", collective != nullptr ? collective : "unknown", signature.vector ? "v" : "");
-  if (signature.collective == Collective::kBarrier) return text;
+  const device::Signature& signature = called.signature;
+  const char* const collective = lookUp(kCollectives, static_cast<int>(signature.collective));
+  CallWords words;
+  words.collective = fmt::format("{}{}", collective != nullptr ? collective : "unknown", signature.vector ? "v" : "");
+  words.algorithm = name(signature.algorithm);
+  if (signature.collective == Collective::kBarrier) return words;
   const bool isList = signature.datatype == koloNumDatatypes;
-  const char* datatype = isList ? "a list" : lookUp(kDatatypes, signature.datatype);
-  text += fmt::format("({}", datatype != nullptr ? datatype : "unknown datatype");
-  if (signature.op != device::Signature::kNoOp) text += ", " + opWord(signature.op);
-  const bool rooted = signature.collective == Collective::kReduce || signature.collective == Collective::kBroadcast ||
-                      signature.collective == Collective::kGather || signature.collective == Collective::kScatter;
-  if (rooted) text += fmt::format(", root {}", signature.root);
-  // Where all ranks give all counts the header carries a digest of them.
-  const bool digested = signature.vector && (signature.collective == Collective::kAllGather ||
-                                             signature.collective == Collective::kReduceScatter);
-  if (isList) text += fmt::format(" of items with digest {:x}", count);
-  else text += digested ? fmt::format(", counts with digest {:x}", count) : fmt::format(", count {}", count);
-  return text + fmt::format(") by {}", name(signature.algorithm));
+  const char* const datatype = isList ? "a list" : lookUp(kDatatypes, signature.datatype);
+  words.datatype = datatype != nullptr ? datatype : "unknown datatype";
+  if (signature.op != device::Signature::kNoOp) words.reduction = opWord(signature.op);
+  if (device::isIn(signature.collective, device::kFromRoot | device::kToRoot))
+    words.root = fmt::format("root {}", signature.root);
+  // Where all ranks give all counts, or items, the header carries a digest of them.
+  const bool areDigested = signature.vector && (signature.collective == Collective::kAllGather ||
+                                                signature.collective == Collective::kReduceScatter);
+  if (!isList) words.count = areDigested ? "counts" : fmt::format("count {}", called.count);
+  return words;
+}
+
+}  // namespace
+
+std::string describe(const CalledOperation& called) {
+  const CallWords words = wordsOf(called);
+  std::string text;
+  for (const std::string& word : {words.datatype, words.reduction, words.root, words.count})
+    if (!word.empty()) text += (text.empty() ? "" : ", ") + word;
+  return text.empty() ? words.collective : fmt::format("{}({}) by {}", words.collective, text, words.algorithm);
+}
+
+std::string describeDifference(int one, const CalledOperation& oneCalled, int other,
+                               const CalledOperation& otherCalled) {
+  const CallWords mine = wordsOf(oneCalled), theirs = wordsOf(otherCalled);
+  const auto say = [&](const char* verb, const std::string& my, const std::string& their) {
+    return fmt::format("rank {} {} {}, rank {} {} {}", one, verb, my, other, verb, their);
+  };
+  if (mine.collective != theirs.collective) return say("called", mine.collective, theirs.collective);
+  for (const auto part : {&CallWords::datatype, &CallWords::reduction, &CallWords::root, &CallWords::count})
+    if (mine.*part != theirs.*part) return say("gave", mine.*part, theirs.*part);
+  if (oneCalled.count != otherCalled.count) {
+    const bool isList = oneCalled.signature.datatype == koloNumDatatypes;
+    return fmt::format("rank {} and rank {} gave different {}", one, other, isList ? "items" : "counts");
+  }
+  return say("took", mine.algorithm, theirs.algorithm);
 }
 
 }  // namespace kolo

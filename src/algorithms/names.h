@@ -13,7 +13,15 @@ const char* name(device::Algorithm algorithm);
 device::Algorithm algorithmByName(std::string_view name);
 device::Collective collectiveByName(std::string_view name);
 
-// "all_reduce(float32, sum, count 100)": what a rank called, from its header.
-std::string describe(const device::Signature& signature, std::uint64_t count);
+// What a rank called, from its header. count: the count, or a digest of what stands in its place.
+struct CalledOperation {
+  device::Signature signature;
+  std::uint64_t count = 0;
+};
+// "all_reduce(float32, sum, count 100) by ring"
+std::string describe(const CalledOperation& called);
+// The first part in which what two ranks called differs: "rank 0 gave count 100, rank 1 gave count 200".
+std::string describeDifference(int one, const CalledOperation& oneCalled, int other,
+                               const CalledOperation& otherCalled);
 
 }  // namespace kolo

@@ -60,11 +60,16 @@ std::string labelOf(const Signature& signature, std::uint64_t number, const std:
 }
 
 std::string describeMismatch(std::uint64_t number, const std::string& communicator, int one,
-                             const links::Called& oneCalled, int other, const links::Called& otherCalled) {
+                             const links::Called& oneCalled, int other, const links::Called& otherCalled,
+                             std::string difference) {
+  if (other < one)  // so that both ranks say the same
+    return describeMismatch(number, communicator, other, otherCalled, one, oneCalled, std::move(difference));
+  const CalledOperation mine{Signature::unpack(oneCalled.word), oneCalled.count},
+      theirs{Signature::unpack(otherCalled.word), otherCalled.count};
+  if (difference.empty()) difference = describeDifference(one, mine, other, theirs);
   return fmt::format(
-      "the ranks called different operations as number {} of communicator {}: rank {} called {}, rank {} called {}",
-      number, communicator, one, kolo::describe(Signature::unpack(oneCalled.word), oneCalled.count), other,
-      kolo::describe(Signature::unpack(otherCalled.word), otherCalled.count));
+      "{}: the ranks called different operations as number {} of communicator {}: rank {} called {}, rank {} called {}",
+      difference, number, communicator, one, kolo::describe(mine), other, kolo::describe(theirs));
 }
 
 // ---- the rank that is asked
@@ -141,7 +146,7 @@ WaitStep CauseFinder::stepOf(int waiter, const Account& account) const {
   if (account.lastCalled.word != 0) {
     const Signature signature = Signature::unpack(account.lastCalled.word);
     step.what = fmt::format("{}: {}", labelOf(signature, account.last, setup_.name),
-                            kolo::describe(signature, account.lastCalled.count));
+                            kolo::describe({signature, account.lastCalled.count}));
   }
   return step;
 }

@@ -89,9 +89,11 @@ struct Cause {
 
 // "all_reduce (operation 7 of communicator world)"
 std::string labelOf(const device::Signature& signature, std::uint64_t number, const std::string& communicator);
-// Of two ranks that have called different operations as the same number.
+// Of two ranks that have called different operations as the same number. difference: in which part, if that is known
+// better than from what headers say.
 std::string describeMismatch(std::uint64_t number, const std::string& communicator, int one,
-                             const links::Called& oneCalled, int other, const links::Called& otherCalled);
+                             const links::Called& oneCalled, int other, const links::Called& otherCalled,
+                             std::string difference = {});
 
 // One rank's part in looking for causes.
 class CauseFinder {

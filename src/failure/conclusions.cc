@@ -27,22 +27,24 @@ bool Conclusions::hearsWhyGivenUp(int peer) const {
   return setup_.failure.isSet();
 }
 
-// For lists, the message names the first item that differs. The peer's description has been fetched before, if it can
-// be had.
+// For lists, the message begins with the first item that differs. The peer's description has been fetched before, if it
+// can be had.
 Status Conclusions::endByMismatch(const Work& work, const Fault& fault) {
   const Signature called = Signature::unpack(fault.mine);  // now, or some operations ago
   const std::uint64_t number =
       work.number != 0
           ? work.number
           : setup_.boards.lastNumber() - static_cast<std::uint16_t>(work.signature.sequence - called.sequence);
-  bootstrap::Failure failure{koloMismatch, jobRank(fault.peer),
-                             describeMismatch(number, setup_.name, rank(), {fault.mine, fault.mineCount}, fault.peer,
-                                              {fault.signature, fault.count})};
-  if (called.datatype == koloNumDatatypes && Signature::unpack(fault.signature).datatype == koloNumDatatypes) {
-    const std::string difference = setup_.causes.differenceOfLists(number, fault.peer);
+  const Signature theirs = Signature::unpack(fault.signature);
+  const bool areLists = called.datatype == koloNumDatatypes && theirs.datatype == koloNumDatatypes;
+  std::string difference;
+  if (areLists && called.collective == theirs.collective && fault.mineCount != fault.count) {
+    difference = setup_.causes.differenceOfLists(number, fault.peer);
     if (difference.empty() && setup_.failure.isSet()) return setup_.failure.status();
-    if (!difference.empty()) failure.message += "; " + difference;
   }
+  const bootstrap::Failure failure{koloMismatch, jobRank(fault.peer),
+                                   describeMismatch(number, setup_.name, rank(), {fault.mine, fault.mineCount},
+                                                    fault.peer, {fault.signature, fault.count}, std::move(difference))};
   setup_.failure.fail(failure);
   return Status(failure.code, failure.message);
 }
@@ -65,7 +67,7 @@ Status Conclusions::giveUp(const WaitStep& own) {
 
 Status Conclusions::of(const Work& work, const Fault& fault) {
   bootstrap::Failure failure;
-  const std::string mine = kolo::describe(work.signature, work.headerCount);
+  const std::string mine = kolo::describe({work.signature, work.headerCount});
   switch (fault.kind) {
     case Fault::kMismatch: return endByMismatch(work, fault);
     case Fault::kTimeout: {

@@ -647,3 +647,62 @@ TEST_CASE("S1.5 in lists of thousands of items the one that differs is found") {
                  },
                  {"item 39000: rank 0 gave 1 elements, rank 1 gave 0 elements"});
 }
+
+TEST_CASE("S1.7 ranks that give other counts in an exchange of a list get an error that names item and rank") {
+  expectMismatch(2, defaultConfig(),
+                 [&](Self& self) {
+                   std::vector<int> send(9), recv(12);
+                   const size_t counts[] = {3, 6}, other[] = {6, 3};
+                   koloItem_t item = KOLO_ITEM_INITIALIZER;
+                   item.sendbuf = send.data();
+                   item.recvbuf = recv.data();
+                   item.counts = self.rank == 0 ? counts : other;
+                   item.sendtype = koloInt32;
+                   return koloAllToAllList(&item, 1, self.comm, nullptr);
+                 },
+                 {"item 0: rank 0 gave 3 elements for rank 0, rank 1 gave 6 elements for rank 0"});
+}
+
+// The part that differs is the first thing that the message says of the operations, and no digest is in it.
+TEST_CASE("a mismatch's message begins with what differs") {
+  const auto expectBegin = [](const std::function<koloResult_t(Self&)>& call, const std::string& begin) {
+    World world(2, configWithAlgorithm("all_reduce:ring,all_gather:ring"));
+    world.run([&](Self& self) {
+      EXPECT_CODE(self, koloMismatch, call(self));
+      const std::string message = koloGetLastError(self.comm);
+      const size_t at = message.find(begin), rest = message.find("the ranks called different operations");
+      const bool isFirst = at != std::string::npos && rest != std::string::npos && at < rest && at <= 24;
+      if (!isFirst || message.find("digest") != std::string::npos) self.fault(KOLO_HERE, message);
+    });
+  };
+  std::vector<int> send(4000, 1), lists(4000, 1);
+  const auto reduces = [&](Self& self, size_t count, koloDataType_t datatype, koloRedOp_t op) {
+    std::vector<int> recv(4000);
+    return koloAllReduce(send.data(), recv.data(), count, datatype, op, self.comm, nullptr);
+  };
+  expectBegin([&](Self& self) { return reduces(self, self.rank == 0 ? 999 : 1000, koloInt32, koloSum); }, "count 999");
+  expectBegin([&](Self& self) { return reduces(self, 999, self.rank == 0 ? koloInt32 : koloFloat32, koloSum); },
+              "int32");
+  expectBegin([&](Self& self) { return reduces(self, 999, koloInt32, self.rank == 0 ? koloSum : koloMax); }, "sum");
+  expectBegin(
+      [&](Self& self) {
+        std::vector<int> recv(8000);
+        return self.rank == 0 ? reduces(self, 999, koloInt32, koloSum)
+                              : koloAllGather(send.data(), recv.data(), 999, koloInt32, self.comm, nullptr);
+      },
+      "all_reduce");
+  expectBegin(
+      [&](Self& self) {
+        Items its(3);
+        if (self.rank == 1) its.items[2].transfertype = koloBfloat16;
+        return koloAllReduceList(its.items.data(), its.items.size(), koloSum, self.comm, nullptr);
+      },
+      "item 2: rank 0 gave transfertype float32, rank 1 gave transfertype bfloat16");
+  expectBegin(
+      [&](Self& self) {
+        std::vector<int> recv(8000);
+        const size_t counts[] = {1000, self.rank == 0 ? 10u : 20u};
+        return koloAllGatherv(send.data(), recv.data(), counts, nullptr, koloInt32, self.comm, nullptr);
+      },
+      "gave different counts");
+}
