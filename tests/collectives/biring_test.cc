@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/host_backend.h"
+#include "device/slots.h"
 #include "executor/context.h"
 #include "world.h"
 
@@ -18,10 +19,22 @@ constexpr std::size_t kOlderShard = 64;        // longer, so that it fills as mu
 constexpr unsigned char kOlder = 0xee;         // what stands in the slots before
 using SlotBytes = std::vector<unsigned char>;  // the first kShard ones
 
+// The signals between a rank and a peer, when the rank's operation has ended.
+struct NotedSignals {
+  const void* inbox = nullptr;      // where the peer signals to this rank
+  std::uint64_t arrived = 0;        // the last chunk of which the peer has signalled that it is there
+  std::uint64_t received = 0;       // the last one that this rank has waited for and taken
+  std::uint64_t givenBack = 0;      // the last one whose slot this rank has signalled to be free
+  std::uint64_t sent = 0;           // the last one that this rank has put
+  std::uint64_t awaitedCredit = 0;  // the last one whose slot it knew to be free
+};
+
 // What the calling thread's rank did in its last all-gather of kShard bytes, by peer.
 struct NotedGather {
   std::vector<std::vector<SlotBytes>> received;  // chunk after chunk
   std::vector<std::uint64_t> sent;               // chunks
+  std::vector<NotedSignals> signals;
+  std::uint64_t slots = 0;
 };
 thread_local NotedGather lastGather;
 
@@ -41,10 +54,16 @@ class GatherNoter final : public executor::Executor {
     executor::hostExecutor().run(work, context);
     // A peer puts something into the slots again in its next operation. Of the noted kind that is none.
     if (work.recvLayout.block(0).count * work.elementBytes != kShard) return;
-    lastGather = {std::vector<std::vector<SlotBytes>>(ranks), std::vector<std::uint64_t>(ranks)};
+    lastGather = {std::vector<std::vector<SlotBytes>>(ranks), std::vector<std::uint64_t>(ranks),
+                  std::vector<NotedSignals>(ranks), work.slots};
     for (std::size_t peer = 0; peer < ranks; ++peer) {
       const device::Link& link = work.links[peer];
       lastGather.sent[peer] = link.sent - sent[peer];
+      if (link.inbox != nullptr && link.outbox != nullptr) {
+        lastGather.signals[peer] = {link.inbox,    device::loadAcquire(device::tailOf(link, link.received)),
+                                    link.received, device::loadAcquire(link.outbox->signals.head),
+                                    link.sent,     link.credited};
+      }
       for (std::uint64_t number = received[peer] + 1; number <= link.received; ++number) {
         const unsigned char* const slot = link.inSlots + number % work.slots * work.slotBytes;
         lastGather.received[peer].emplace_back(slot, slot + kShard);
@@ -88,22 +107,28 @@ std::string gatherByBiring(const World& world, int rank, NotedGather& noted) {
   return gathered == wanted ? "" : "the shards are not in the order of the ranks";
 }
 
+// Of all ranks of a world; checks the results.
+std::vector<NotedGather> gatherOn(std::size_t ranks) {
+  const GatherNoter noter;
+  WorldOptions options;
+  options.ranks = static_cast<int>(ranks);
+  options.registeredBytes = 0;
+  World world(options);
+  std::vector<NotedGather> noted(ranks);
+  std::vector<std::string> faults(ranks);
+  world.run([&](int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    faults[at] = gatherByBiring(world, rank, noted[at]);
+  });
+  for (const std::string& fault : faults) CHECK(fault == "");
+  return noted;
+}
+
 TEST_CASE("S3.2 the bidirectional ring gathers in n - 1 steps, second halves to the right and first ones to the left") {
   for (const std::size_t ranks : {3U, 4U, 5U}) {
-    const GatherNoter noter;
-    WorldOptions options;
-    options.ranks = static_cast<int>(ranks);
-    options.registeredBytes = 0;
-    World world(options);
-    std::vector<NotedGather> noted(ranks);
-    std::vector<std::string> faults(ranks);
-    world.run([&](int rank) {
-      const auto at = static_cast<std::size_t>(rank);
-      faults[at] = gatherByBiring(world, rank, noted[at]);
-    });
+    const std::vector<NotedGather> noted = gatherOn(ranks);
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       INFO("rank " << rank << " of " << ranks);
-      CHECK(faults[rank] == "");
       const std::size_t right = (rank + 1) % ranks, left = (rank + ranks - 1) % ranks;
       std::vector<std::vector<SlotBytes>> wanted(ranks);
       for (std::size_t step = 1; step < ranks; ++step) {
@@ -114,6 +139,28 @@ TEST_CASE("S3.2 the bidirectional ring gathers in n - 1 steps, second halves to 
       std::vector<std::uint64_t> sent(ranks);
       sent[left] = sent[right] = ranks - 1;
       CHECK(noted[rank].sent == sent);
+    }
+  }
+}
+
+// Both directions have sent far more chunks than there are slots.
+TEST_CASE("S3.4 each direction has signals of its own, waited for before a slot is used again, and none is left over") {
+  for (const std::size_t ranks : {3U, 5U}) {
+    const std::vector<NotedGather> noted = gatherOn(ranks);
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      const std::size_t right = (rank + 1) % ranks, left = (rank + ranks - 1) % ranks;
+      CHECK(noted[rank].signals[left].inbox != noted[rank].signals[right].inbox);
+      for (const std::size_t peer : {left, right}) {
+        INFO("rank " << rank << " of " << ranks << ", signals of rank " << peer);
+        const NotedSignals& signals = noted[rank].signals[peer];
+        REQUIRE(signals.inbox != nullptr);
+        REQUIRE(signals.sent > 2 * noted[rank].slots);
+        CHECK(signals.awaitedCredit + noted[rank].slots >= signals.sent);
+        CHECK(signals.arrived == signals.received);
+        CHECK(signals.givenBack == signals.received);
+        // What the peer has put in this direction is what has been received.
+        CHECK(noted[peer].signals[rank].sent == signals.received);
+      }
     }
   }
 }
