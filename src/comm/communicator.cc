@@ -272,7 +272,7 @@ void Communicator::sayGoodbye() {
 Status Communicator::removeWindow(Window** window) {
   planning_.forget();
   backend_->drain();  // kernels use it until they end; those of a failed communicator end soon
-  Status status = failed() ? failure() : Windows::agree(membership_, **window);
+  Status status = failed() ? failure() : windows_.agree(membership_, **window);
   if (!failed() && status.code() == koloMismatch) return status;
   // Other ranks, which have not answered, still have it and would name it in headers.
   if (!failed() && !status.ok()) fail({status.code(), membership_.jobRank(rank()), status.message()});

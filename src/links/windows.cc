@@ -248,16 +248,21 @@ bool Windows::isKnown(const void* buffer, std::uint64_t bytes, transport::Device
   return true;
 }
 
-Status Windows::agree(Membership& membership, const Window& window) {
+Status Windows::agree(Membership& membership, const Window& window) const {
   BlobWriter mine;
   mine.put(window.index);
   KOLO_ASSIGN(const std::vector<std::string> theirs, membership.allGather(mine.text()));
   for (std::size_t rank = 0; rank < theirs.size(); ++rank) {
     const auto index = BlobReader(theirs[rank]).get<std::uint32_t>();
-    if (index != window.index) {
-      return error(koloMismatch, "rank {} deregisters window {}, rank {} window {}", membership.rank, window.index,
-                   rank, index);
-    }
+    if (index == window.index) continue;
+    const auto found = std::ranges::find_if(
+        windows_, [&](const std::unique_ptr<Window>& each) { return each != nullptr && each->index == index; });
+    const std::string other = found == windows_.end()
+                                  ? "another one"
+                                  : fmt::format("the one that has {} bytes at {} on rank {}", (*found)->bytes,
+                                                fmt::ptr((*found)->begin), membership.rank);
+    return error(koloMismatch, "rank {} deregisters its window of {} bytes at {}, rank {} {}", membership.rank,
+                 window.bytes, fmt::ptr(window.begin), rank, other);
   }
   return {};
 }

@@ -54,7 +54,7 @@ class Windows {
   // it takes that to be.
   Result<Window*> addMapped(Membership& membership, Peers& peers, void* const* parts, const std::size_t* bytes);
   // Collective: an error unless all ranks name the same window. Takes nothing away.
-  static Status agree(Membership& membership, const Window& window);
+  Status agree(Membership& membership, const Window& window) const;
   // Takes it away, with the links held: devices of posted ones may have registered it. release: takes the
   // window over; without one it ends there.
   void drop(const Window& window, const std::function<void(std::shared_ptr<const Window>)>& release = {});

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <numeric>
+#include <sstream>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -181,6 +183,15 @@ TEST_CASE("S1.2 windows that the ranks deregister in different orders are a mism
     EXPECT_OK(self, koloWindowRegister(self.comm, memory, 4000, &windows[0]));
     EXPECT_OK(self, koloWindowRegister(self.comm, memory + 1000, 4000, &windows[1]));
     EXPECT_CODE(self, koloMismatch, koloWindowDeregister(self.comm, windows[self.rank]));
+    // Both by what this rank knows of them.
+    const auto place = [&](int window) {
+      std::ostringstream text;
+      text << "of 4000 bytes at " << static_cast<const void*>(memory + 1000 * window);
+      return text.str();
+    };
+    const std::string own = "rank " + std::to_string(self.rank) + " deregisters its window " + place(self.rank);
+    const std::string other = "the one that has " + place(1 - self.rank).substr(3);
+    EXPECT(self, messageHas(own.c_str()) && messageHas(other.c_str()));
     sumAndExpect(self, memory, memory + 1000, 1000);
     for (koloWindow_t window : windows) EXPECT_OK(self, koloWindowDeregister(self.comm, window));
     EXPECT_OK(self, koloMemFree(memory));
