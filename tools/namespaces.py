@@ -21,7 +21,7 @@ import time
 
 SKIPPED = 77
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "nft": "nftables", "unshare": "util-linux", "hostname": "hostname"}
-TRAPS = ("bridge", "unreachable", "mtu", "jumbo")
+TRAPS = ("bridge", "bridges", "unreachable", "mtu", "jumbo")
 LATENCY = "20ms"  # of what waits in a shaped interface; what would wait longer is dropped
 GATEWAY = 254
 DEAD_NEIGHBOUR = "02:00:00:00:00:ff"
@@ -210,15 +210,17 @@ def _open_tap(interface):
 
 class Network:
     """hosts: how many. rate: bits per second each way of each host, in tc's words; None: as fast as the machine. ipv4: whether hosts have
-    such addresses. traps: of TRAPS.
+    such addresses. announced: the address of a host is on its loopback interface, and eth0 has none, as where hosts tell their routers
+    themselves what their addresses are (BGP); there is no default route, and no IPv6. traps: of TRAPS.
 
-    bridge: each host also has docker0, of one address everywhere. unreachable: each host also has eth1, which says that it is fast and
+    bridge: each host also has docker0, of one address everywhere. bridges: each host also has eight of those, which the system lists before
+    eth0, and no default route. unreachable: each host also has eth1, which says that it is fast and
     swallows everything. mtu: host 0 sends larger packets than the way takes, which are dropped in silence. jumbo: all hosts do.
     """
 
     is_there = False  # one at a time
 
-    def __init__(self, hosts, rate=None, ipv4=True, traps=()):
+    def __init__(self, hosts, rate=None, ipv4=True, announced=False, traps=()):
         if not is_isolated:
             raise RuntimeError("a Network is made in work() of namespaces.run(work), else it would change this machine's own network and files")
         if Network.is_there:
@@ -227,6 +229,7 @@ class Network:
         self.hosts = hosts
         self.rate = rate
         self.has_ipv4 = ipv4
+        self.is_announced = announced
         self.holders = []
         self._make_bridge()
         for host in range(hosts):
@@ -280,6 +283,10 @@ class Network:
     def plug_cable(self, host):
         _ip("link", "set", f"port{host}", "up")
 
+    def take_down(self, host):
+        """The host has no eth0 any more."""
+        _ip("link", "set", "eth0", "down", host=host)
+
     def block(self, one, other):
         """A firewall on host `one`, which drops all packets from and to the other in silence."""
         other += 1
@@ -327,18 +334,29 @@ class Network:
     def _make_host(self, host):
         name = name_of(host)
         _ip("netns", "add", name)
-        _ip("link", "add", f"port{host}", "type", "veth", "peer", "name", "eth0", "netns", name)
+        # The system lists it after what traps add: by its number. Process 1 has this process's network.
+        _ip("link", "add", "eth0", "index", "70", "type", "veth", "peer", "name", f"port{host}", "netns", "1", host=host)
         _ip("link", "set", f"port{host}", "master", "kolo", "up")
         _ip("link", "set", "lo", "up", host=host)
         _ip("link", "set", "eth0", "up", host=host)
+        if self.is_announced:
+            self._announce(host)
+        else:
+            self._address(host)
+        if self.rate is not None:
+            self._shape("eth0", host)
+            self._shape(f"port{host}")
+
+    def _announce(self, host):
+        _ip("address", "add", f"10.77.0.{host + 1}/32", "dev", "lo", host=host)
+        _ip("route", "add", "10.77.0.0/24", "dev", "eth0", "src", f"10.77.0.{host + 1}", host=host)
+
+    def _address(self, host):
         if self.has_ipv4:
             _ip("address", "add", f"10.77.0.{host + 1}/24", "dev", "eth0", host=host)
             _ip("route", "add", "default", "via", f"10.77.0.{GATEWAY}", host=host)
         _ip("address", "add", f"fd77::{host + 1:x}/64", "dev", "eth0", "nodad", host=host)
         _ip("-6", "route", "add", "default", "via", f"fd77::{GATEWAY:x}", host=host)
-        if self.rate is not None:
-            self._shape("eth0", host)
-            self._shape(f"port{host}")
 
     def _await_up(self, interface, host):
         """The kernel takes up to a second to notice that a cable is in."""
@@ -358,7 +376,8 @@ class Network:
             for host in range(self.hosts):
                 if self.has_ipv4:
                     file.write(f"10.77.0.{host + 1} {name_of(host)}\n")
-                file.write(f"fd77::{host + 1:x} {name_of(host)}\n")
+                if not self.is_announced:
+                    file.write(f"fd77::{host + 1:x} {name_of(host)}\n")
         _mount("/run/hosts", "/etc/hosts", None, MS_BIND)
 
     def also_name(self, host, name):
@@ -390,6 +409,22 @@ class Network:
             _ip("link", "set", "docker0", "up", host=host)
         for host in range(self.hosts):
             self._await_up("docker0", host)
+
+    def _trap_bridges(self):
+        bridges = [f"br{number}" for number in range(8)]
+        for host in range(self.hosts):
+            for number, bridge in enumerate(bridges):
+                _ip("link", "add", bridge, "type", "bridge", host=host)
+                _ip("link", "add", f"veth{number}", "type", "veth", "peer", "name", f"container{number}", host=host)
+                _ip("link", "set", f"veth{number}", "master", bridge, "up", host=host)
+                _ip("link", "set", f"container{number}", "up", host=host)
+                _ip("address", "add", f"172.{18 + number}.0.1/16", "dev", bridge, host=host)
+                _ip("link", "set", bridge, "up", host=host)
+            for family in ("-4", "-6"):
+                _run(["ip", "-n", name_of(host), family, "route", "flush", "default"])
+        for host in range(self.hosts):
+            for bridge in bridges:
+                self._await_up(bridge, host)
 
     def _trap_unreachable(self):
         for host in range(self.hosts):

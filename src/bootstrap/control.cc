@@ -22,6 +22,8 @@ constexpr auto kAnswerGrace = std::chrono::seconds(2);
 constexpr auto kFarewellLimit = std::chrono::seconds(2);
 // How long a rank in the hub's process stays in a call that failed while ranks were joining, until all know why.
 constexpr auto kTellingLimit = std::chrono::seconds(1);
+// A rank that fails so long before the others' time is over tells them.
+constexpr auto kWorthTelling = std::chrono::seconds(1);
 // At which rank 0 looks whether another rank has left word in the file.
 constexpr auto kWordInterval = std::chrono::milliseconds(100);
 
@@ -190,12 +192,12 @@ bool failHubHere(const IdContents& contents, int rank, int ranks, const Status& 
                        why.message()));
 }
 
-// A rank that cannot even reach the hub tells the others if the hub is in its own process, or if what keeps it from the
-// hub is its own trouble and the ranks meet by a file.
+// A rank that cannot even reach the hub tells the others if the hub is in its own process, or if they may still wait
+// for it and the ranks meet by a file.
 Status failedToDial(const koloUniqueId& id, const IdContents& contents, int rank, int ranks, int timeoutMs,
-                    bool isOwnTrouble, Status why) {
+                    bool mayBeAwaited, Status why) {
   const bool isHere = failHubHere(contents, rank, ranks, why);
-  if (!isHere && isOwnTrouble) leaveWord(id, rank, why, timeoutMs);
+  if (!isHere && mayBeAwaited) leaveWord(id, rank, why, timeoutMs);
   return why;
 }
 
@@ -226,8 +228,8 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
   const auto deadline = Clock::now() + std::chrono::milliseconds(patience(timeoutMs));
   Result<Dialled> dialled = dial(contents, deadline, rootOf(id, rank));
   if (!dialled.ok()) {
-    const bool isOwnTrouble = dialled.status().code() == koloSystemError;
-    return failedToDial(id, contents, rank, ranks, timeoutMs, isOwnTrouble, dialled.status());
+    const bool mayBeAwaited = dialled.status().code() == koloSystemError || Clock::now() + kWorthTelling < deadline;
+    return failedToDial(id, contents, rank, ranks, timeoutMs, mayBeAwaited, dialled.status());
   }
   const Result<Reactor*> reactor = Reactor::get();
   if (!reactor.ok()) return declineAt(dialled.value(), rank, ranks, reactor.status());
@@ -292,9 +294,8 @@ Status decline(const koloUniqueId& id, int rank, int ranks, int timeoutMs, Statu
   // The hub of this process knows before this returns: the process may be about to exit, and then stays to tell others.
   if (!failHubHere(contents.value(), rank, ranks, why)) {
     Result<Dialled> dialled = dial(contents.value(), deadline, rootOf(id, rank));
-    const bool isOwnTrouble = dialled.status().code() == koloSystemError;
     if (dialled.ok()) (void)declineAt(dialled.value(), rank, ranks, why);
-    if (isOwnTrouble) leaveWord(id, rank, why, timeoutMs);
+    else leaveWord(id, rank, why, timeoutMs);
   }
   return finishRendezvous(id, contents.value().secret, rank, std::move(why));
 }

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "bootstrap/listener.h"
 
 namespace kolo::bootstrap {
 namespace {
@@ -22,7 +23,8 @@ constexpr auto kFirstPause = milliseconds(2);
 constexpr auto kLongestPause = milliseconds(100);
 constexpr auto kShortestAttempt = seconds(1);
 // The kernel sends a lost packet again after one second and after three. A host that has not answered by then may not
-// be there yet, and the name may mean another host by now.
+// be there yet, and the name may mean another host by now. At first it is given up sooner, for another address may do.
+constexpr auto kFirstConnect = milliseconds(250);
 constexpr auto kLongestConnect = seconds(4);
 // Of a hub that is busy with very many ranks. A host that was there before may accept connections and say nothing.
 constexpr auto kLongestHandshake = seconds(15);
@@ -187,21 +189,21 @@ Hope hopeAfter(int errnum) {
   return isKernelWithoutIt || isRefusal(errnum) ? Hope::kNone : Hope::kLater;
 }
 
+Attempt withoutSocket(int errnum) { return {systemError(errnum, "making a control socket")}; }
+
 // The connection alone, before any handshake.
 Attempt connect(const Address& address, std::uint16_t port, Clock::time_point deadline, Socket& socket) {
   int errnum = 0;
-  socket = connectTo(address, port, std::min(deadline, Clock::now() + kLongestConnect), errnum);
+  socket = connectTo(address, port, deadline, errnum);
   if (errnum == 0) return {};
-  if (errnum == EMFILE || errnum == ENFILE) return {systemError(errnum, "making a control socket")};
+  if (errnum == EMFILE || errnum == ENFILE) return withoutSocket(errnum);
   return {error(koloUnreachable, "{}: {}", address.text(port), std::strerror(errnum)), hopeAfter(errnum),
           errnum == ETIMEDOUT || errnum == EHOSTUNREACH, isRefusal(errnum)};
 }
 
-Attempt tryAddress(const IdContents& id, const Address& address, Clock::time_point deadline,
-                   std::optional<Dialled>& dialled) {
-  const std::string where = address.text(id.port);
-  Socket socket;
-  if (Attempt failed = connect(address, id.port, deadline, socket); !failed.status.ok()) return failed;
+// Both ends of a connection prove to each other that they are of this job.
+Attempt introduce(const IdContents& id, const std::string& where, Socket socket, Clock::time_point deadline,
+                  std::optional<Dialled>& dialled) {
   deadline = std::min(deadline, Clock::now() + kLongestHandshake);
   int errnum = 0;
   std::string clientBytes;
@@ -223,11 +225,13 @@ Attempt tryAddress(const IdContents& id, const Address& address, Clock::time_poi
   return {};
 }
 
+// Where a root was named its addresses; otherwise those of the hub that may lead there from this host, best first.
 std::vector<Address> addressesToTry(const IdContents& id) {
-  std::vector<Address> result;
-  if (id.host == hostIdentity() && !id.boundToOne) result.push_back(Address::loopback());
-  result.insert(result.end(), id.addresses.begin(), id.addresses.end());
-  return result;
+  if (id.explicitRoot) return {id.places.begin(), id.places.end()};
+  std::vector<Place> own;
+  (void)network::ownPlaces(&own);
+  const std::vector<Place> places = network::orderPlaces(id.places, own, id.stack == stackIdentity(), false);
+  return {places.begin(), places.end()};
 }
 
 // What came of trying all addresses once.
@@ -237,9 +241,19 @@ struct Round {
   bool mayComeLater = false;
   bool isRefused = false;
   bool isAnswered = false;
-  bool isSilent = false;            // a host did not answer, or is not to be reached
-  bool areAllForbidden = true;      // this process may make no such connection
-  bool isRefusedByItsHost = false;  // at an address that this host does not have itself
+  bool isSilent = false;        // a host did not answer, or is not to be reached
+  bool areAllForbidden = true;  // this process may make no such connection
+
+  void add(const Attempt& attempt) {
+    if (attempt.status.ok()) return;
+    if (attempt.status.code() != koloUnreachable) code = attempt.status.code();
+    mayComeLater = mayComeLater || attempt.hope == Hope::kLater;
+    isRefused = isRefused || attempt.hope == Hope::kRefused;
+    isAnswered = isAnswered || attempt.isAnswer;
+    isSilent = isSilent || attempt.isSilent;
+    areAllForbidden = areAllForbidden && attempt.isForbidden;
+    reasons += (reasons.empty() ? "" : "; ") + attempt.status.message();
+  }
 };
 
 // Tries the addresses, one after the other, again and again while there is hope.
@@ -252,8 +266,9 @@ class Search {
 
  private:
   std::optional<Dialled> tryAll();
+  void tryAddresses(Round& round, std::optional<Dialled>& dialled) const;
+  Attempt tryAddress(const Address& address, Clock::time_point deadline, std::optional<Dialled>& dialled) const;
   bool isHopeless() const;
-  bool isOwn(const Address& address);
   void lookUpAgain();
   Status failure(bool inTime) const;
 
@@ -262,16 +277,13 @@ class Search {
   const Clock::time_point begun_ = Clock::now();
   const Clock::time_point deadline_;
   std::vector<Address> addresses_;
-  std::optional<std::vector<Address>> own_;
+  Clock::duration patience_ = kFirstConnect;  // with an address that does not answer
   Clock::time_point lookedUp_ = begun_;
   Round last_;         // that the deadline did not cut short, if there is one
   std::string heard_;  // what the last round that had an answer said: its sender may be gone now
 };
 
 Result<Dialled> Search::run() {
-  if (addresses_.empty()) {
-    return error(koloUnreachable, "the unique id was made on another host, which has no address to be reached at");
-  }
   bool isTold = false;
   for (Clock::duration pause = kFirstPause;; pause = std::min<Clock::duration>(pause * 2, kLongestPause)) {
     if (std::optional<Dialled> dialled = tryAll(); dialled.has_value()) return std::move(*dialled);
@@ -287,51 +299,60 @@ Result<Dialled> Search::run() {
   }
 }
 
+// The hub may be in this very process, which needs no network then.
 std::optional<Dialled> Search::tryAll() {
   Round round;
-  for (std::size_t i = 0; i < addresses_.size(); ++i) {
-    // A signed number: nothing may be left of the time, and less than nothing divided by an unsigned number is much.
-    const auto untried = static_cast<std::int64_t>(addresses_.size() - i);
-    const auto share = std::max<Clock::duration>((deadline_ - Clock::now()) / untried, kShortestAttempt);
-    std::optional<Dialled> dialled;
-    const Attempt attempt = tryAddress(id_, addresses_[i], std::min(deadline_, Clock::now() + share), dialled);
-    if (dialled.has_value()) return dialled;
-    if (attempt.status.code() != koloUnreachable) round.code = attempt.status.code();
-    // A name may mean another host soon, whatever this one answers.
-    const bool isMovable = !root_.name.empty() && round.code == koloUnreachable;
-    round.mayComeLater = round.mayComeLater || attempt.hope == Hope::kLater || isMovable;
-    round.isRefused = round.isRefused || attempt.hope == Hope::kRefused;
-    round.isAnswered = round.isAnswered || attempt.isAnswer;
-    round.isSilent = round.isSilent || attempt.isSilent;
-    round.areAllForbidden = round.areAllForbidden && attempt.isForbidden;
-    if (attempt.hope == Hope::kRefused && !id_.explicitRoot && !isOwn(addresses_[i])) round.isRefusedByItsHost = true;
-    round.reasons += (round.reasons.empty() ? "" : "; ") + attempt.status.message();
+  std::optional<Dialled> dialled;
+  int errnum = 0;
+  if (Socket here = connectToHubHere(id_.secret, errnum); errnum == 0) {
+    round.add(introduce(id_, fmt::format("port {} of this process", id_.port), std::move(here), deadline_, dialled));
+  } else if (errnum != ECONNREFUSED) {
+    round.add(withoutSocket(errnum));
+  } else if (addresses_.empty()) {
+    round.add({error(koloUnreachable,
+                     "the process that made the unique id (pid {} there) {}; KOLO_INTERFACE there says at which "
+                     "interface or address it listens",
+                     id_.makerPid, network::whyNone(id_.places))});
+  } else {
+    tryAddresses(round, dialled);
   }
+  if (dialled.has_value()) return dialled;
+  patience_ = std::min<Clock::duration>(2 * patience_, kLongestConnect);
   if (round.isAnswered) heard_ = round.reasons;
   // Silence until the deadline says less than the answers of before.
   if (last_.reasons.empty() || Clock::now() < deadline_) last_ = std::move(round);
   return std::nullopt;
 }
 
-// A root that the user named may come up at any time. Of an ordinary id the hub has been there, and its host may be out
-// of reach for now; but a host that refuses is there. Several hosts may have one address (of a bridge of containers),
-// so that this one refusing itself says nothing.
-bool Search::isHopeless() const {
-  if (last_.code != koloUnreachable || (!last_.mayComeLater && !last_.isRefused)) return true;
-  if (id_.explicitRoot || Clock::now() - begun_ < kRefusedRetry) return false;
-  return last_.isRefusedByItsHost || !last_.mayComeLater;
+void Search::tryAddresses(Round& round, std::optional<Dialled>& dialled) const {
+  for (std::size_t i = 0; i < addresses_.size() && !dialled.has_value(); ++i) {
+    // A signed number: nothing may be left of the time, and less than nothing divided by an unsigned number is much.
+    const auto untried = static_cast<std::int64_t>(addresses_.size() - i);
+    const auto share = std::max<Clock::duration>((deadline_ - Clock::now()) / untried, kShortestAttempt);
+    round.add(tryAddress(addresses_[i], std::min(deadline_, Clock::now() + share), dialled));
+  }
+  // A name may mean another host soon, whatever this one answers.
+  round.mayComeLater = round.mayComeLater || (!root_.name.empty() && round.code == koloUnreachable);
 }
 
-bool Search::isOwn(const Address& address) {
-  if (!own_.has_value()) own_ = ownAddresses();
-  return address == Address::loopback() || std::find(own_->begin(), own_->end(), address) != own_->end();
+Attempt Search::tryAddress(const Address& address, Clock::time_point deadline, std::optional<Dialled>& dialled) const {
+  Socket socket;
+  Attempt failed = connect(address, id_.port, std::min(deadline, Clock::now() + patience_), socket);
+  if (!failed.status.ok()) return failed;
+  return introduce(id_, address.text(id_.port), std::move(socket), deadline, dialled);
+}
+
+// A root that the user named may come up at any time. Of an ordinary id the hub has been there, and its host may be out
+// of reach for now; but a host that refuses is there.
+bool Search::isHopeless() const {
+  if (last_.code != koloUnreachable || (!last_.mayComeLater && !last_.isRefused)) return true;
+  return !id_.explicitRoot && last_.isRefused && Clock::now() - begun_ >= kRefusedRetry;
 }
 
 void Search::lookUpAgain() {
   const Clock::time_point now = Clock::now();
   if (root_.name.empty() || now - lookedUp_ < kLookUpAgain) return;
-  const Result<std::vector<Address>> found =
-      lookUp(root_.name, kMaxAddresses, std::min(deadline_, now + kLongestLookUp));
+  const Result<std::vector<Address>> found = lookUp(root_.name, std::min(deadline_, now + kLongestLookUp));
   lookedUp_ = Clock::now();
   if (found.ok()) addresses_ = found.value();
 }
@@ -344,6 +365,9 @@ Status Search::failure(bool inTime) const {
   if (!last_.isAnswered && !heard_.empty()) text += fmt::format("; before that, {}", heard_);
   if (id_.explicitRoot && !root_.text.empty())
     text += fmt::format("; rank 0 was looked for at {} (by {})", root_.text, root_.from);
+  if (id_.hasMore) {
+    text += "; its host has more addresses than the unique id has room for: KOLO_INTERFACE there says which one counts";
+  }
   if (last_.isSilent && id_.explicitRoot) {
     text += fmt::format("; if a firewall keeps port {} shut, name another one by KOLO_ROOT", id_.port);
   } else if (last_.isSilent) {

@@ -72,8 +72,8 @@ void accept(const Socket& listener, const Secret& secret, std::list<Client>& cli
 
 Result<LastWords> LastWords::listen(const Secret& secret, std::uint16_t port) {
   // A wrong KOLO_INTERFACE may be what there is to tell.
-  const Result<LocalAddresses> wanted = localAddresses(kMaxAddresses);
-  const LocalAddresses local = wanted.ok() ? wanted.value() : LocalAddresses();
+  const Result<LocalAddresses> wanted = localAddresses();
+  const LocalAddresses local = wanted.ok() ? wanted.value() : allAddresses();
   IdContents id = contentsOfId(secret, local, port != 0);
   KOLO_ASSIGN(Socket socket, listenOn(local, port, id.port));
   return LastWords(std::move(socket), std::move(id));

@@ -38,6 +38,8 @@ Listeners& listeners() {
   return *made;
 }
 
+bool isOutOfFiles(int errnum) { return errnum == EMFILE || errnum == ENFILE; }
+
 // How many strangers that say nothing have a place.
 std::size_t mostSilent() {
   rlimit files{};
@@ -46,7 +48,7 @@ std::size_t mostSilent() {
 }
 
 Result<std::shared_ptr<Listener>> listenerFor(Reactor& reactor, std::uint16_t port) {
-  KOLO_ASSIGN(const LocalAddresses local, localAddresses(kMaxAddresses));
+  KOLO_ASSIGN(const LocalAddresses local, localAddresses());
   const ListenerKey key(port, local.any ? std::string() : local.reachable.front().text());
   if (const auto found = listeners().find(key); found != listeners().end()) return found->second;
   std::uint16_t chosen = 0;
@@ -58,12 +60,17 @@ Result<std::shared_ptr<Listener>> listenerFor(Reactor& reactor, std::uint16_t po
   return listener;
 }
 
-// The hub of a job; null: it is not in this process.
-std::shared_ptr<Hub> hubHere(const Tag& tag) {
+// What a job's hub listens by; null: it is not in this process.
+std::shared_ptr<Listener> listenerHere(const Tag& tag) {
   for (const auto& [key, listener] : listeners()) {
-    if (std::shared_ptr<Hub> hub = listener->hubOf(tag); hub != nullptr) return hub;
+    if (listener->hubOf(tag) != nullptr) return listener;
   }
   return nullptr;
+}
+
+std::shared_ptr<Hub> hubHere(const Tag& tag) {
+  const std::shared_ptr<Listener> listener = listenerHere(tag);
+  return listener != nullptr ? listener->hubOf(tag) : nullptr;
 }
 
 void closeIfEmpty(const Listener* listener) {
@@ -95,6 +102,18 @@ Result<IdContents> startHub(const Secret& secret, std::uint16_t port) {
   Result<IdContents> result = error(koloInvalidUsage, "the process is exiting");
   (void)reactor->call([&] { result = startHubOnReactor(*reactor, secret, port); });
   return result;
+}
+
+Socket connectToHubHere(const Secret& secret, int& errnum) {
+  Socket rank;
+  errnum = ECONNREFUSED;
+  const auto connect = [&] {
+    const Tag tag = tagOf(secret);
+    const std::shared_ptr<Listener> listener = listenerHere(tag);
+    if (listener != nullptr && !listener->hubOf(tag)->isEnding()) errnum = listener->connectHere(rank) ? 0 : errno;
+  };
+  if (Reactor* const reactor = Reactor::running(); reactor != nullptr) (void)reactor->call(connect);
+  return rank;
 }
 
 bool failHub(const Secret& secret, int rank, int ranks, const Status& why) {
@@ -213,16 +232,30 @@ void Listener::onReadable() {
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return;
     if (errno == EINTR || errno == ECONNABORTED) continue;
-    const bool isForFiles = errno == EMFILE || errno == ENFILE;
+    const bool isForFiles = isOutOfFiles(errno);
     const Status why = systemError(errno, "accept");
-    if (!silent_.empty()) {
-      silent_.front()->drop();  // the next connection, which may be a rank's, gets its descriptor
-      continue;
-    }
+    if (dropSilent()) continue;
     if (!std::exchange(exhausted_, true)) log::warn("accepting ranks on port {} has to wait: {}", port_, why.message());
     if (isForFiles) refuseForFiles();
     return pause();
   }
+}
+
+// The next connection, which may be a rank's, gets the descriptor of a stranger that has said nothing.
+bool Listener::dropSilent() {
+  if (silent_.empty()) return false;
+  silent_.front()->drop();
+  return true;
+}
+
+bool Listener::connectHere(Socket& rank) {
+  int ends[2];
+  while (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) {
+    if (!isOutOfFiles(errno) || !dropSilent()) return false;
+  }
+  rank = Socket(ends[0]);
+  welcome(Socket(ends[1]));
+  return true;
 }
 
 void Listener::welcome(Socket socket) {

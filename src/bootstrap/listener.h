@@ -25,6 +25,10 @@ namespace kolo::bootstrap {
 // process runs this very job already, or was forked).
 Result<IdContents> startHub(const Secret& secret, std::uint16_t port);
 
+// A connection to the hub of this job, if it is in this process. errnum is 0 on success; ECONNREFUSED: it is not here.
+// Thread safety: any thread.
+Socket connectToHubHere(const Secret& secret, int& errnum);
+
 // Ends a job that is still forming, of so many ranks, whose hub is in this process, if it is: all its ranks but this
 // one, which knows, are told why. False: it is not in this process. Thread safety: any thread.
 bool failHub(const Secret& secret, int rank, int ranks, const Status& why);
@@ -50,6 +54,8 @@ class Listener final : public Source, public std::enable_shared_from_this<Listen
   bool empty() const { return hubs_.empty(); }
   // The hub of a job; null: it is not here.
   std::shared_ptr<Hub> hubOf(const Tag& tag) const;
+  // The hub's end of a connection whose other end is to have `rank`. False: errno says why.
+  bool connectHere(Socket& rank);
   // Closes the socket and drops the strangers.
   void close();
 
@@ -66,6 +72,7 @@ class Listener final : public Source, public std::enable_shared_from_this<Listen
   void pause();
   void refuseForFiles();
   bool makeRoom();
+  bool dropSilent();
   void welcome(Socket socket);
   // The stranger has said which job it belongs to.
   void hasGreeted(const Stranger* stranger);

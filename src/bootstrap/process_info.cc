@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -12,6 +13,7 @@
 
 #include "base/fork.h"
 #include "base/status.h"
+#include "network/place.h"
 
 namespace kolo::bootstrap {
 namespace {
@@ -33,20 +35,14 @@ bool readStat(int pid, std::string& command, std::vector<std::string>& fields) {
   return fields.size() >= 20;
 }
 
-Identity hashOf(const std::string& text) {
-  Identity identity;
-  crypto_generichash(identity.data(), identity.size(), reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-                     nullptr, 0);
-  return identity;
-}
-
 }  // namespace
 
-const Identity& hostIdentity() {
-  static const Identity identity = [] {
-    std::string boot = readFile("/proc/sys/kernel/random/boot_id");
-    return hashOf("kolo host " + (boot.empty() ? hostName() : boot));
-  }();
+std::uint64_t stackIdentity() {
+  const std::string name = network::stackName(hostName());
+  unsigned char hash[crypto_generichash_BYTES_MIN];
+  crypto_generichash(hash, sizeof hash, reinterpret_cast<const unsigned char*>(name.data()), name.size(), nullptr, 0);
+  std::uint64_t identity = 0;
+  std::memcpy(&identity, hash, sizeof identity);
   return identity;
 }
 

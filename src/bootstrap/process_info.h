@@ -11,8 +11,8 @@ namespace kolo::bootstrap {
 
 using Identity = std::array<unsigned char, 16>;
 
-// Equal on two processes: they run under one kernel. Derived from the boot id.
-const Identity& hostIdentity();
+// Equal in two processes: they see one network stack (network::stackName).
+std::uint64_t stackIdentity();
 // Random, one for each process.
 const Identity& processIdentity();
 const std::string& hostName();

@@ -184,13 +184,12 @@ Result<IdContents> hubBeyondRoot(const LauncherJob& job, const Secret& secret, c
   contents.explicitRoot = true;
   contents.port = port;
   contents.secret = secret;
-  Result<std::vector<Address>> found =
-      resolve(host, kMaxAddresses, Clock::now() + std::chrono::milliseconds(timeoutMs));
+  const Result<std::vector<Address>> found = resolve(host, Clock::now() + std::chrono::milliseconds(timeoutMs));
   if (!found.ok()) {
     return error(koloUnreachable, "rank {} has looked for rank 0 at {} (by {}) for {} ms (KOLO_INIT_TIMEOUT_MS): {}",
                  job.rank, job.root, job.rootFrom, timeoutMs, found.status().message());
   }
-  contents.addresses = found.take();
+  for (const Address& address : found.value()) contents.places.push_back({address});
   return contents;
 }
 
@@ -202,8 +201,7 @@ Result<koloUniqueId> throughRoot(const LauncherJob& job, int timeoutMs) {
   KOLO_ASSIGN(const IdContents contents, job.rank == 0 ? hubAtRoot(job, secret, port, timeoutMs)
                                                        : hubBeyondRoot(job, secret, host, port, timeoutMs));
   const koloUniqueId id = encodeId(contents);
-  Address literal;
-  Root root{job.root, job.rootFrom, parseAddress(host, literal) ? std::string() : host};
+  Root root{job.root, job.rootFrom, network::parseAddress(host).has_value() ? std::string() : host};
   remember(id, job, {.root = std::move(root)});
   return id;
 }

@@ -1,8 +1,5 @@
 #include "bootstrap/socket.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -10,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
@@ -67,52 +63,6 @@ void setOption(int fd, int level, int name, int value) {
   (void)::setsockopt(fd, level, name, &value, sizeof value);
 }
 
-bool fromSockaddr(const sockaddr* from, Address& to) {
-  if (from == nullptr) return false;
-  if (from->sa_family == AF_INET) {
-    to.v6 = false;
-    std::memcpy(to.bytes, &reinterpret_cast<const sockaddr_in*>(from)->sin_addr, 4);
-    return true;
-  }
-  if (from->sa_family != AF_INET6) return false;
-  const in6_addr& address = reinterpret_cast<const sockaddr_in6*>(from)->sin6_addr;
-  if (IN6_IS_ADDR_LINKLOCAL(&address))
-    return false;  // means nothing without the interface of the machine it is used on
-  to.v6 = true;
-  std::memcpy(to.bytes, &address, 16);
-  return true;
-}
-
-// The source address that packets to the outside would carry. Connecting a datagram socket sends nothing.
-bool defaultRouteAddress(bool v6, Address& address) {
-  Address outside;  // documentation addresses: routed like any other
-  outside.v6 = v6;
-  if (::inet_pton(v6 ? AF_INET6 : AF_INET, v6 ? "2001:db8::1" : "192.0.2.255", outside.bytes) != 1) return false;
-  sockaddr_storage storage;
-  socklen_t size = outside.fill(9, storage);
-  const Socket probe(::socket(v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!probe.valid() || ::connect(probe.fd(), reinterpret_cast<sockaddr*>(&storage), size) != 0) return false;
-  size = sizeof storage;
-  if (::getsockname(probe.fd(), reinterpret_cast<sockaddr*>(&storage), &size) != 0) return false;
-  return fromSockaddr(reinterpret_cast<sockaddr*>(&storage), address) && !(address == Address::loopback());
-}
-
-// All addresses of interfaces that are up; only those of `interface` if it is not empty.
-std::vector<Address> interfaceAddresses(const std::string& interface) {
-  std::vector<Address> found;
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return found;
-  for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
-    const bool loopback = (each->ifa_flags & IFF_LOOPBACK) != 0;
-    if ((each->ifa_flags & IFF_UP) == 0 || (interface.empty() ? loopback : interface != each->ifa_name)) continue;
-    Address address;
-    if (fromSockaddr(each->ifa_addr, address)) found.push_back(address);
-  }
-  ::freeifaddrs(list);
-  std::stable_sort(found.begin(), found.end(), [](const Address& a, const Address& b) { return a.v6 < b.v6; });
-  return found;
-}
-
 // What a listener is bound to.
 struct Bound {
   Socket socket;
@@ -143,11 +93,11 @@ Bound listenOnAddress(const Address& address, bool any, std::uint16_t port) {
     bound.socket = Socket();
     return std::move(bound);
   };
-  bound.socket = Socket(::socket(address.v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  bound.socket = Socket(::socket(address.isV6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!bound.socket.valid()) return fail("making a listening socket");
   const int fd = bound.socket.fd();
   setOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-  if (address.v6) setOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, any ? 0 : 1);
+  if (address.isV6) setOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, any ? 0 : 1);
   sockaddr_storage storage;
   socklen_t size = address.fill(port, storage);
   auto* const name = reinterpret_cast<sockaddr*>(&storage);
@@ -156,15 +106,15 @@ Bound listenOnAddress(const Address& address, bool any, std::uint16_t port) {
   if (::listen(fd, SOMAXCONN) != 0) return fail("listening");
   size = sizeof storage;
   if (::getsockname(fd, name, &size) != 0) return fail("asking for the port listened on");
-  bound.port = ntohs(address.v6 ? reinterpret_cast<sockaddr_in6*>(name)->sin6_port
-                                : reinterpret_cast<sockaddr_in*>(name)->sin_port);
+  bound.port = ntohs(address.isV6 ? reinterpret_cast<sockaddr_in6*>(name)->sin6_port
+                                  : reinterpret_cast<sockaddr_in*>(name)->sin_port);
   return bound;
 }
 
 // Both kinds of address where the kernel has IPv6.
 Bound listenAt(const LocalAddresses& local, std::uint16_t port) {
   if (!local.any) return listenOnAddress(local.reachable.front(), false, port);
-  Bound both = listenOnAddress(Address{.v6 = true}, true, port);
+  Bound both = listenOnAddress(Address{.isV6 = true}, true, port);
   if (both.errnum == 0 || both.errnum == EADDRINUSE) return both;
   Bound v4 = listenOnAddress(Address{}, true, port);
   return v4.errnum == 0 ? std::move(v4) : std::move(both);
@@ -188,8 +138,8 @@ struct Lookup {
     const std::lock_guard lock(mutex);
     if (code != 0) why = code == EAI_SYSTEM ? std::strerror(errnum) : ::gai_strerror(code);
     for (const addrinfo* each = list; each != nullptr; each = each->ai_next) {
-      Address address;
-      if (fromSockaddr(each->ai_addr, address)) found.push_back(address);
+      const auto address = network::addressOf(each->ai_addr);
+      if (address.has_value() && !address->isLinkLocalV6()) found.push_back(*address);
     }
     if (list != nullptr) ::freeaddrinfo(list);
     isDone = true;
@@ -215,82 +165,42 @@ void Socket::close() {
   if (all.open.erase(fd) != 0) ::close(fd);
 }
 
-std::string Address::text() const {
-  char text[INET6_ADDRSTRLEN] = "?";
-  (void)::inet_ntop(v6 ? AF_INET6 : AF_INET, bytes, text, sizeof text);
-  return text;
+namespace {
+
+// Where they cannot be listed, ranks of this process alone find it.
+std::vector<Place> ownPlaces() {
+  std::vector<Place> own;
+  (void)network::ownPlaces(&own);
+  return own;
 }
 
-std::string Address::text(std::uint16_t port) const {
-  return v6 ? fmt::format("[{}]:{}", text(), port) : fmt::format("{}:{}", text(), port);
+}  // namespace
+
+LocalAddresses allAddresses() {
+  std::string none;
+  return {.any = true, .reachable = network::choosePlaces(ownPlaces(), "", &none)};
 }
 
-socklen_t Address::fill(std::uint16_t port, sockaddr_storage& storage) const {
-  std::memset(&storage, 0, sizeof storage);
-  if (v6) {
-    auto* const to = reinterpret_cast<sockaddr_in6*>(&storage);
-    to->sin6_family = AF_INET6;
-    to->sin6_port = htons(port);
-    std::memcpy(&to->sin6_addr, bytes, 16);
-    return sizeof *to;
-  }
-  auto* const to = reinterpret_cast<sockaddr_in*>(&storage);
-  to->sin_family = AF_INET;
-  to->sin_port = htons(port);
-  std::memcpy(&to->sin_addr, bytes, 4);
-  return sizeof *to;
-}
-
-Address Address::loopback() { return {.v6 = false, .bytes = {127, 0, 0, 1}}; }
-
-bool Address::operator==(const Address& other) const {
-  return v6 == other.v6 && std::memcmp(bytes, other.bytes, v6 ? 16 : 4) == 0;
-}
-
-Result<LocalAddresses> localAddresses(std::size_t most) {
-  LocalAddresses result;
+Result<LocalAddresses> localAddresses() {
   const std::string wanted = settings::text("KOLO_INTERFACE");
-  if (!wanted.empty()) {
-    result.any = false;
-    if (Address literal; parseAddress(wanted, literal)) {
-      result.reachable = {literal};
-    } else {
-      result.reachable = interfaceAddresses(wanted);
-    }
-    if (result.reachable.empty()) {
-      return error(
-          koloInvalidEnvironment,
-          "environment variable KOLO_INTERFACE is \"{}\", expected an address or the name of an interface that "
-          "is up and has one",
-          wanted);
-    }
-    result.reachable.resize(1);
-    return result;
+  if (wanted.empty()) return allAddresses();
+  std::string problem;
+  LocalAddresses result{.any = false, .reachable = network::choosePlaces(ownPlaces(), wanted, &problem)};
+  // An address that is not listed may be one all the same: of 127.0.0.0/8, for instance.
+  if (const auto literal = network::parseAddress(wanted); literal.has_value() && result.reachable.empty())
+    result.reachable.push_back({*literal});
+  if (result.reachable.empty()) {
+    return error(koloInvalidEnvironment,
+                 "environment variable KOLO_INTERFACE is \"{}\", expected an address or the name of an interface that "
+                 "is up and has one: {}",
+                 wanted, problem);
   }
-  std::vector<Address> all;
-  Address address;
-  if (defaultRouteAddress(false, address)) all.push_back(address);
-  if (defaultRouteAddress(true, address)) all.push_back(address);
-  for (const Address& other : interfaceAddresses("")) all.push_back(other);
-  for (const Address& each : all) {
-    const bool known = std::find(result.reachable.begin(), result.reachable.end(), each) != result.reachable.end();
-    if (!known && result.reachable.size() < most) result.reachable.push_back(each);
-  }
+  result.reachable.resize(1);
   return result;
 }
 
-std::vector<Address> ownAddresses() { return interfaceAddresses(""); }
-
-bool parseAddress(const std::string& text, Address& address) {
-  Address parsed;
-  parsed.v6 = text.find(':') != std::string::npos;
-  if (::inet_pton(parsed.v6 ? AF_INET6 : AF_INET, text.c_str(), parsed.bytes) != 1) return false;
-  address = parsed;
-  return true;
-}
-
-Result<std::vector<Address>> lookUp(const std::string& host, std::size_t most, Clock::time_point deadline) {
-  if (Address literal; parseAddress(host, literal)) return std::vector<Address>{literal};
+Result<std::vector<Address>> lookUp(const std::string& host, Clock::time_point deadline) {
+  if (const auto literal = network::parseAddress(host)) return std::vector<Address>{*literal};
   const auto lookup = std::make_shared<Lookup>();
   try {
     startQuietly([lookup, host] { lookup->run(host); }).detach();
@@ -304,14 +214,13 @@ Result<std::vector<Address>> lookUp(const std::string& host, std::size_t most, C
   if (!lookup->why.empty())
     return error(koloUnreachable, "the host name \"{}\" does not resolve: {}", host, lookup->why);
   if (lookup->found.empty()) return error(koloUnreachable, "the host name \"{}\" has no usable address", host);
-  if (lookup->found.size() > most) lookup->found.resize(most);
   return lookup->found;
 }
 
-Result<std::vector<Address>> resolve(const std::string& host, std::size_t most, Clock::time_point deadline) {
+Result<std::vector<Address>> resolve(const std::string& host, Clock::time_point deadline) {
   Status why;
   for (Clock::duration pause = kFirstLookupPause;; pause = std::min<Clock::duration>(pause * 2, kLongestLookupPause)) {
-    Result<std::vector<Address>> found = lookUp(host, most, deadline);
+    Result<std::vector<Address>> found = lookUp(host, deadline);
     if (found.ok()) return found;
     if (why.ok() || Clock::now() < deadline)
       why = found.status();  // the resolver's own word before that it gave none in time
@@ -335,7 +244,7 @@ Result<Socket> listenOn(const LocalAddresses& local, std::uint16_t port, std::ui
                  range.count(), settings::text("KOLO_PORT_RANGE"));
   }
   if (bound.errnum != 0) {
-    const Address where = local.any ? Address{.v6 = true} : local.reachable.front();
+    const Address where = local.any ? Address{.isV6 = true} : local.reachable.front().address();
     return systemError(bound.errnum, fmt::format("{} on {}", bound.what, where.text(port)));
   }
   chosen = bound.port;
@@ -344,7 +253,7 @@ Result<Socket> listenOn(const LocalAddresses& local, std::uint16_t port, std::ui
 
 Socket connectTo(const Address& address, std::uint16_t port, Clock::time_point deadline, int& errnum) {
   errnum = 0;
-  Socket socket(::socket(address.v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  Socket socket(::socket(address.isV6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket.valid()) {
     errnum = errno;
     return socket;

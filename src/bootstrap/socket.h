@@ -7,7 +7,6 @@
 // Thread safety: all functions, from any thread; one Socket object belongs to one thread at a time.
 #pragma once
 
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <chrono>
@@ -17,10 +16,13 @@
 #include <vector>
 
 #include "base/status.h"
+#include "network/place.h"
 
 namespace kolo::bootstrap {
 
 using Clock = std::chrono::steady_clock;
+using network::Address;
+using network::Place;
 
 // Owns a descriptor.
 class Socket {
@@ -42,37 +44,21 @@ class Socket {
   int fd_ = -1;
 };
 
-// An IPv4 or IPv6 address without a port.
-struct Address {
-  bool v6 = false;
-  unsigned char bytes[16] = {};
-
-  std::string text() const;
-  // "192.0.2.1:5000", "[fd00::2]:5000"
-  std::string text(std::uint16_t port) const;
-  socklen_t fill(std::uint16_t port, sockaddr_storage& storage) const;
-  static Address loopback();
-  bool operator==(const Address& other) const;
-};
-
-// What the listener binds to, and where others can reach it, best first (at most `most`).
+// What the listener binds to, and where others can reach it, best first.
 struct LocalAddresses {
   bool any = true;  // all interfaces; false: only reachable.front()
-  std::vector<Address> reachable;
+  std::vector<Place> reachable;
 };
-// Follows KOLO_INTERFACE (interface name or address); otherwise the addresses of the default routes come first.
-Result<LocalAddresses> localAddresses(std::size_t most);
+// Those of all interfaces.
+LocalAddresses allAddresses();
+// Follows KOLO_INTERFACE, an interface or an address; otherwise all.
+Result<LocalAddresses> localAddresses();
 
-// The addresses of the interfaces that are up, without loopback.
-std::vector<Address> ownAddresses();
-
-// The text of an address; false if it is none.
-bool parseAddress(const std::string& text, Address& address);
-// The addresses of a host, at most `most`. koloUnreachable, with the name and the resolver's reason, or that it has not
-// answered by the deadline.
-Result<std::vector<Address>> lookUp(const std::string& host, std::size_t most, Clock::time_point deadline);
+// The addresses of a host. koloUnreachable, with the name and the resolver's reason, or that it has not answered by the
+// deadline.
+Result<std::vector<Address>> lookUp(const std::string& host, Clock::time_point deadline);
 // The result of lookUp(). A name that does not resolve is asked for again until the deadline, for it may come late.
-Result<std::vector<Address>> resolve(const std::string& host, std::size_t most, Clock::time_point deadline);
+Result<std::vector<Address>> resolve(const std::string& host, Clock::time_point deadline);
 
 // Port 0: one of KOLO_PORT_RANGE, or the kernel chooses. Dual-stack where IPv6 exists.
 Result<Socket> listenOn(const LocalAddresses& local, std::uint16_t port, std::uint16_t& chosen);

@@ -1,7 +1,7 @@
 // What is inside a koloUniqueId: where the hub listens, and the job's secret.
 //
-// 128 bytes, little-endian: "KOLO", format u8, flags u8, port u16, library version u32, maker's pid u32, host identity
-// 16, address count u8, 3 x (family u8, address 16), secret 32, checksum 12.
+// 128 bytes, little-endian: "KOLO", format u8, flags u8, port u16, library version u32, maker's pid u32, network stack
+// u64, places 60 (8 of IPv4, 3 of IPv6), secret 32, checksum 12.
 //
 // Thread safety: all functions, from any thread.
 #pragma once
@@ -17,20 +17,19 @@
 
 namespace kolo::bootstrap {
 
-constexpr std::size_t kMaxAddresses = 3;
-constexpr std::uint8_t kIdFormat = 1;  // of what follows it; what is before the maker's pid is the same in all formats
+constexpr std::uint8_t kIdFormat = 2;  // of what follows it; what is before the maker's pid is the same in all formats
 
 struct IdContents {
   std::uint8_t format = kIdFormat;
   // Of a root given by the user: its hub may come up later, so a refused connection is retried until the deadline.
   bool explicitRoot = false;
-  // The listener does not serve the loopback address.
-  bool boundToOne = false;
+  // The host has addresses for which there was no room.
+  bool hasMore = false;
   std::uint16_t port = 0;
   std::uint32_t version = KOLO_VERSION_CODE;
   std::uint32_t makerPid = 0;
-  Identity host{};
-  std::vector<Address> addresses;  // at most kMaxAddresses
+  std::uint64_t stack = 0;    // stackIdentity() of the hub's process
+  std::vector<Place> places;  // where the hub is, best first: as many as there is room for
   Secret secret{};
 };
 

@@ -17,7 +17,6 @@
 #include <thread>
 #include <vector>
 
-#include "../../transports/connect/place.h"
 #include "../../transports/connect/wire.h"
 #include "suite.h"
 #include "support/deadline.h"
@@ -38,10 +37,8 @@ struct Socket {
 };
 
 sockaddr_in at(const char* address, std::uint16_t port) {
-  connect::Place place;
-  (void)connect::parseAddress(address, &place);  // no assertion: other threads call this
   sockaddr_storage all;
-  connect::toSocketAddress(place, port, &all);
+  network::parseAddress(address).value_or(network::Address()).fill(port, all);  // no assertion: other threads call this
   return reinterpret_cast<const sockaddr_in&>(all);
 }
 
@@ -84,15 +81,13 @@ koloTransportBlob moved(const koloTransportBlob& blob, std::uint16_t port, const
   connect::Address address = addressOf(blob);
   address.port = port;
   address.flags |= connect::Address::kOrdered;
-  std::vector<connect::Place> all;
+  std::vector<network::Place> all;
   for (const char* const text : places) {
-    connect::Place place;
-    REQUIRE(connect::parseAddress(text, &place));
-    place.isLoopback = true;
-    all.push_back(place);
+    const auto address = network::parseAddress(text);
+    REQUIRE(address.has_value());
+    all.push_back({*address});
   }
-  std::memset(address.places, 0, sizeof address.places);
-  connect::packPlaces(all, address.places);
+  network::packPlaces(all, address.places);
   connect::prove(address, keyOf(1));
   koloTransportBlob made{};
   connect::toBlob(address, &made);

@@ -140,6 +140,30 @@ while True:
     def test_without_a_root_through_a_file_that_all_see(self):
         self.expect_done(self.join(self.network(3), KOLO_ROOT=""))
 
+    @smoke
+    def test_of_hosts_whose_address_is_on_the_loopback_interface(self):
+        network = self.network(3, announced=True)
+        for how in ({"KOLO_ROOT": ""}, {}, {"KOLO_ROOT": "", "KOLO_INTERFACE": "lo", "KOLO_TCP_INTERFACES": "lo"}):
+            for host_ids in (False, True):
+                with self.subTest(how=how, host_ids=host_ids):
+                    ranks = self.start(network, [Programs.rank, "loop", "1000000", "3"], environment={"KOLO_INIT_TIMEOUT_MS": "20000", **how},
+                                       host_ids=host_ids)
+                    self.expect_done(ranks)
+
+    @smoke
+    def test_of_hosts_with_many_bridges_of_equal_addresses_and_no_default_route(self):
+        network = self.network(2, traps=["bridges"])
+        self.expect_done(self.join(network, KOLO_ROOT=""))
+
+    def test_of_hosts_that_share_all_their_addresses(self):
+        network = self.network(2, traps=["bridges"])
+        for host in range(2):
+            network.take_down(host)
+        since = time.monotonic()
+        ranks = self.join(network, KOLO_ROOT="", KOLO_INIT_TIMEOUT_MS="60000")
+        for rank, code in ((0, REMOTE), (1, UNREACHABLE)):
+            self.expect_failure(ranks, rank, since, 20, (code,), "this host has itself, too, as bridges of containers do", "KOLO_INTERFACE")
+
     def test_at_an_interface_that_the_user_names(self):
         network = self.network(2, traps=["bridge"])
         self.expect_done(self.join(network, KOLO_INTERFACE="eth0"))

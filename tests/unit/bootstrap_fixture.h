@@ -25,6 +25,7 @@ using test::contains;
 using ControlPtr = std::shared_ptr<Control>;
 using Blobs = Result<std::vector<std::string>>;
 constexpr int kPatienceMs = 20000;
+constexpr Address kLoopback{.bytes = {127, 0, 0, 1}};
 
 inline koloUniqueId newId() {
   Result<koloUniqueId> id = createUniqueId();

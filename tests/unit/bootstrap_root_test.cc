@@ -150,7 +150,7 @@ TEST_CASE("a rank that waits in vain says what listens at the root, who named it
 TEST_CASE("a rank that waits in vain says what listened at the root before it went away", "[bootstrap]") {
   IdContents contents;
   contents.explicitRoot = true;
-  contents.addresses.push_back({.v6 = false, .bytes = {127, 0, 0, 1}});
+  contents.places.push_back({kLoopback});
   std::vector<Foreign> foreigners = kForeigners;
   std::erase_if(foreigners, [](const Foreign& each) { return each.manner == Service::Manner::kIsSilent; });
   std::vector<std::unique_ptr<Service>> services;  // side by side, for each is looked for as long as may be
@@ -178,7 +178,7 @@ TEST_CASE("a rank that waits in vain says what listened at the root before it we
 TEST_CASE("of several addresses that say nothing none is waited for longer than joining may take", "[bootstrap]") {
   IdContents contents;
   contents.explicitRoot = true;
-  for (unsigned char i = 1; i <= 3; ++i) contents.addresses.push_back({.v6 = false, .bytes = {127, 0, 0, i}});
+  for (unsigned char i = 1; i <= 3; ++i) contents.places.push_back({Address{.bytes = {127, 0, 0, i}}});
   auto service = std::make_unique<Service>(Service::Manner::kIsSilent);
   contents.port = service->port();
   std::future<Status> dialling =
@@ -193,7 +193,7 @@ TEST_CASE("of several addresses that say nothing none is waited for longer than 
 TEST_CASE("a rank that comes to the root while the job's former run is ending waits for the next run", "[bootstrap]") {
   IdContents contents;
   contents.explicitRoot = true;
-  contents.addresses.push_back({.v6 = false, .bytes = {127, 0, 0, 1}});
+  contents.places.push_back({kLoopback});
   { Result<Socket> probe = listenOn({}, 0, contents.port); }
   const koloUniqueId id = encodeId(contents);
   REQUIRE(startHub(contents.secret, contents.port).ok());

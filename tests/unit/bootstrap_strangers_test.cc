@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <memory>
+#include <future>
 #include <vector>
 
-#include "bootstrap_fixture.h"
+#include "bootstrap_child.h"
+#include "support/deadline.h"
 
 using namespace kolo;
 using namespace kolo::bootstrap;
@@ -18,7 +19,7 @@ namespace {
 // A socket to the hub's port, of somebody who does not follow the protocol.
 Socket knock(const IdContents& contents) {
   int errnum = 0;
-  Socket socket = connectTo(Address::loopback(), contents.port, Clock::now() + 5s, errnum);
+  Socket socket = connectTo(kLoopback, contents.port, Clock::now() + 5s, errnum);
   REQUIRE(errnum == 0);
   return socket;
 }
@@ -157,19 +158,11 @@ std::size_t limitThatLeaves(std::size_t count) {
   return static_cast<std::size_t>(taken.back().fd()) + 1;
 }
 
-// attempt(id), in which a rank has the process's last descriptor. The hub is in the same process: if it holds that
-// descriptor just when the rank's end needs it, the rank fails at once, as it should, and the job with it. Another job
-// is begun then.
-template <class Attempt>
-Status withTheLastDescriptor(const Attempt& attempt) {
-  constexpr int kMostAttempts = 20;
-  Status status;
-  for (int i = 0; i < kMostAttempts; ++i) {
-    status = attempt(newId());
-    if (!contains(status.message(), "making a control socket")) break;
-  }
-  return status;
-}
+// A hub in a process of its own, as ranks elsewhere know it.
+struct FarHub {
+  Child process{"hub alone", 0, 1, ""};
+  koloUniqueId id = unhex(process.line());
+};
 
 // Sockets of strangers, not connected yet.
 std::vector<Socket> strangersOf(std::size_t count) {
@@ -184,7 +177,7 @@ std::vector<Socket> strangersOf(std::size_t count) {
 // Connects each, and leaves it at that; without waiting, for a listener whose queue is full answers late.
 void connectIdly(const std::vector<Socket>& strangers, const IdContents& contents) {
   sockaddr_storage address;
-  const socklen_t bytes = Address::loopback().fill(contents.port, address);
+  const socklen_t bytes = kLoopback.fill(contents.port, address);
   for (const Socket& stranger : strangers) {
     (void)::connect(stranger.fd(), reinterpret_cast<const sockaddr*>(&address), bytes);
   }
@@ -195,11 +188,11 @@ void connectIdly(const std::vector<Socket>& strangers, const IdContents& content
 TEST_CASE("thousands of idle connections keep no rank out", "[bootstrap]") {
   const Files files(10000);
   const std::size_t idle = std::min<std::size_t>(4000, files.count() / 2);
-  const koloUniqueId id = newId();
-  const IdContents contents = contentsOf(id);
+  FarHub hub;
+  const IdContents contents = contentsOf(hub.id);
   const std::vector<Socket> strangers = strangersOf(idle);
   connectIdly(strangers, contents);
-  leaveAll(joinAll(id, 4, 0, 5000));
+  leaveAll(joinAll(hub.id, 4, 0, 5000));
 }
 
 TEST_CASE("a rank that has named its job keeps its place while strangers come", "[bootstrap]") {
@@ -235,29 +228,41 @@ TEST_CASE("strangers leave descriptors to ranks where there are few", "[bootstra
   leaveAll(joinAll(id, 4, 0, 5000));
 }
 
+// The limit by which a process can open nothing more.
+rlim_t firstFree(int pid) {
+  rlim_t number = 0;
+  while (::access(fmt::format("/proc/{}/fd/{}", pid, number).c_str(), F_OK) == 0) ++number;
+  return number;
+}
+
 TEST_CASE("a rank for which the hub's process has no descriptor is told so, and joins when there are some again",
           "[bootstrap]") {
-  leaveAll(joinAll(newId(), 1));  // what is opened once is there
-  const Status told = withTheLastDescriptor([](const koloUniqueId& id) {
-    const Files files(limitThatLeaves(1));  // for the rank's own end
-    return join(id, 0, 1, 2000).status();   // in which the hub has answered
-  });
+  FarHub hub;
+  rlimit before{};
+  REQUIRE(::prlimit(hub.process.pid(), RLIMIT_NOFILE, nullptr, &before) == 0);
+  const rlimit none{firstFree(hub.process.pid()), before.rlim_max};
+  REQUIRE(::prlimit(hub.process.pid(), RLIMIT_NOFILE, &none, nullptr) == 0);
+  const Status told = join(hub.id, 0, 1, 2000).status();  // in which the hub has answered
   INFO(told.message());
   CHECK(told.code() == koloUnreachable);
   CHECK(contains(told.message(), "has run out of file descriptors (RLIMIT_NOFILE)"));
   CHECK(contains(told.message(), "ulimit -n"));
-  const Status late = withTheLastDescriptor([](const koloUniqueId& id) {
-    auto files = std::make_unique<Files>(limitThatLeaves(1));
-    Status status;
-    std::thread waiting([&] {
-      const Result<ControlPtr> joined = join(id, 0, 1, kPatienceMs);
-      status = joined.status();
-      if (joined.ok()) leaveAll({joined.value()});
-    });
-    std::this_thread::sleep_for(300ms);
-    files.reset();
-    waiting.join();
-    return status;
-  });
-  CHECK(late.message() == "");
+  std::future<Result<ControlPtr>> joining =
+      std::async(std::launch::async, [&] { return join(hub.id, 0, 1, kPatienceMs); });
+  CHECK(joining.wait_for(300ms) == std::future_status::timeout);
+  REQUIRE(::prlimit(hub.process.pid(), RLIMIT_NOFILE, &before, nullptr) == 0);
+  const Result<ControlPtr> joined = joining.get();
+  CHECK(joined.status().message() == "");
+  if (joined.ok()) leaveAll({joined.value()});
+}
+
+TEST_CASE("a rank in the hub's process that gets no descriptor says so at once", "[bootstrap]") {
+  leaveAll(joinAll(newId(), 1));  // what is opened once is there
+  const koloUniqueId id = newId();
+  const Files files(limitThatLeaves(1));
+  const auto since = Clock::now();
+  const Status status = join(id, 0, 1, kPatienceMs).status();
+  CHECK(status.code() == koloSystemError);
+  CHECK(contains(status.message(), "making a control socket"));
+  CHECK_WITHIN(5s, since);
 }

@@ -39,6 +39,42 @@ TEST_CASE("an id in the format of another version of the library is refused with
   CHECK(contains(status.message(), describeVersion(KOLO_VERSION_CODE)));
 }
 
+TEST_CASE("a unique id has as many addresses as there is room for, the best first, and says so if there are more",
+          "[bootstrap]") {
+  IdContents contents = contentsOf(newId());
+  const auto placesOf = [&](std::size_t count, const char* network) {
+    contents.places.clear();
+    for (std::size_t i = 1; i <= count; ++i)
+      contents.places.push_back({*network::parseAddress(network + std::to_string(i))});
+    return contentsOf(encodeId(contents));
+  };
+  for (const auto& [network, most] : {std::pair("10.0.0.", 8), std::pair("fd00::", 3)}) {
+    const auto room = static_cast<std::size_t>(most);
+    for (const std::size_t count : {room, room + 1}) {
+      const IdContents read = placesOf(count, network);
+      REQUIRE(read.places.size() == room);
+      CHECK(read.places.front().text() == network + std::string("1"));
+      CHECK(read.places.back().text() == network + std::to_string(room));
+      CHECK(read.hasMore == (count > room));
+    }
+  }
+}
+
+TEST_CASE("a hub on another host is looked for at no address that this host has itself", "[bootstrap]") {
+  std::vector<Place> own;
+  REQUIRE(network::ownPlaces(&own) == 0);
+  IdContents contents = contentsOf(newId());
+  contents.secret[0] ^= 1;
+  contents.stack ^= 1;
+  contents.places = own;
+  const Status status = dial(contents, Clock::now() + 20s).status();
+  INFO(status.message());
+  CHECK(status.code() == koloUnreachable);
+  CHECK(contains(status.message(), "has no address"));
+  CHECK(contains(status.message(), "KOLO_INTERFACE"));
+  CHECK_FALSE(contains(status.message(), "refused"));
+}
+
 TEST_CASE("ranks and their number are checked before anything is sent", "[bootstrap]") {
   const koloUniqueId id = newId();
   CHECK(join(id, 0, 0, 100).status().code() == koloInvalidRankCount);
@@ -246,7 +282,8 @@ TEST_CASE("an address where nobody listens is named with the reason, soon", "[bo
   std::uint16_t port = 0;
   { Result<Socket> gone = listenOn({}, 0, port); }
   contents.port = port;
-  contents.addresses.clear();
+  contents.secret[0] ^= 1;  // of a hub that is not in this process
+  contents.places = {{kLoopback}};
   const auto start = Clock::now();
   const Status status = join(encodeId(contents), 0, 1, kPatienceMs).status();
   CHECK(status.code() == koloUnreachable);

@@ -36,7 +36,7 @@ void Attempt::startConnecting(const Place& to, std::uint16_t port) {
   const int yes = 1;
   (void)setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
   sockaddr_storage address;
-  const socklen_t bytes = toSocketAddress(to, port, &address);
+  const socklen_t bytes = to.fill(port, address);
   const int fd = socket.fd();
   talk_ = Talk(std::move(socket));
   if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), bytes) == 0 || errno == EINPROGRESS || errno == EINTR)
@@ -178,7 +178,7 @@ bool Attempt::hearVerdict() {
 }
 
 std::string Attempt::story() const {
-  const std::string where = toText(place_);
+  const std::string where = place_.text();
   switch (stage_) {
     case Stage::kFailed: return fmt::format("{}: {}", where, story_);
     case Stage::kConnecting: return where + ": no answer";

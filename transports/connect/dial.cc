@@ -133,7 +133,7 @@ Attempt* Race::look() {
 std::string Race::story() const {
   std::string text;
   for (const Attempt& attempt : attempts_) text += (text.empty() ? "" : "; ") + attempt.story();
-  for (std::size_t i = started_; i < places_.size(); ++i) text += "; " + toText(places_[i]) + ": not tried";
+  for (std::size_t i = started_; i < places_.size(); ++i) text += "; " + places_[i].text() + ": not tried";
   return text;
 }
 
@@ -185,13 +185,19 @@ int dialOthers(const Party& self, const Address& peer, const Place& place, const
   return KOLO_TRANSPORT_OK;
 }
 
+const char* moreOf(const Address& peer) {
+  return (peer.flags & Address::kHasMore) == 0
+             ? ""
+             : "; its host has more addresses than are told: KOLO_TCP_INTERFACES there says which are";
+}
+
 int explain(const Address& peer, const Race& race, const Why& why) {
   if (race.ownErrno() != 0) {
     return why.fail(KOLO_TRANSPORT_ERROR, "connecting to rank %u: %s", peer.rank, ErrorText(race.ownErrno()).text);
   }
   return why.fail(
-      KOLO_TRANSPORT_UNREACHABLE, "rank %u (process %u, port %u) cannot be reached: %s%s", peer.rank, peer.pid,
-      peer.port, race.story().c_str(),
+      KOLO_TRANSPORT_UNREACHABLE, "rank %u (process %u, port %u) cannot be reached: %s%s%s", peer.rank, peer.pid,
+      peer.port, race.story().c_str(), moreOf(peer),
       race.isSilent() ? "; if a firewall keeps that port shut, KOLO_PORT_RANGE says which ports may be used" : "");
 }
 
@@ -199,13 +205,14 @@ int explain(const Address& peer, const Race& race, const Why& why) {
 
 int dial(const Party& self, const Address& peer, Clock::time_point deadline, const Why& why, Dialled* dialled) {
   std::vector<Place> theirs;
-  if (!unpackPlaces(peer.places, &theirs))
+  if (!network::unpackPlaces(peer.places, &theirs))
     return why.fail(KOLO_TRANSPORT_ERROR, "an address blob with half an address");
-  const bool isSameHost = same(self.address.network, peer.network);
-  std::vector<Place> places = orderPlaces(theirs, self.own, isSameHost, (peer.flags & Address::kOrdered) != 0);
+  const bool isSameStack = same(self.address.network, peer.network);
+  std::vector<Place> places =
+      network::orderPlaces(theirs, self.own, isSameStack, (peer.flags & Address::kOrdered) != 0);
   if (places.empty()) {
-    return why.fail(KOLO_TRANSPORT_UNREACHABLE,
-                    "rank %u (process %u) has no address but those that are this host's own, too", peer.rank, peer.pid);
+    return why.fail(KOLO_TRANSPORT_UNREACHABLE, "rank %u (process %u) %s%s", peer.rank, peer.pid,
+                    network::whyNone(theirs).c_str(), moreOf(peer));
   }
   Id set;
   randombytes_buf(set, sizeof set);

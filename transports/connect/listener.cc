@@ -51,12 +51,11 @@ void tellOfLimit(int client, int errnum) {
 int listenAt(std::uint16_t port, Socket* listener) {
   int errnum = 0;
   for (const bool isV6 : {true, false}) {
-    Place any;
-    any.isV6 = isV6;
+    const network::Address any{.isV6 = isV6};
     *listener = Socket(socket(isV6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const int no = 0, yes = 1;
     sockaddr_storage address;
-    const socklen_t bytes = toSocketAddress(any, port, &address);
+    const socklen_t bytes = any.fill(port, address);
     const bool isReady = *listener &&
                          (!isV6 || setsockopt(listener->fd(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no) == 0) &&
                          // A port that the user chose may have connections that were closed a moment ago.

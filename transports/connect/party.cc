@@ -1,12 +1,10 @@
 #include "party.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <cstdio>
 #include <cstring>
 
 namespace kolo::connect {
@@ -14,24 +12,11 @@ namespace {
 
 constexpr int kFallbackTimeoutMs = 10000;
 
-// Which network stack this process sees: the kernel, by the id that it draws at each start, and the namespace in it.
-// The host's id stands in where there is no /proc. What it says is a hint: every way is proven.
+// Which network stack this process sees. What it says is a hint: every way is proven.
 void nameNetwork(const koloTransportHost& host, Id* network) {
-  unsigned char boot[64] = {};
-  if (std::FILE* const file = std::fopen("/proc/sys/kernel/random/boot_id", "re"); file != nullptr) {
-    (void)!std::fread(boot, 1, sizeof boot, file);
-    std::fclose(file);
-  } else {
-    std::memcpy(boot, host.hostId, sizeof host.hostId);
-  }
-  struct stat info {};
-  (void)stat("/proc/self/ns/net", &info);
-  const std::uint64_t space[2] = {info.st_dev, info.st_ino};
-  crypto_generichash_state state;
-  crypto_generichash_init(&state, nullptr, 0, sizeof *network);
-  crypto_generichash_update(&state, boot, sizeof boot);
-  crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(space), sizeof space);
-  crypto_generichash_final(&state, *network, sizeof *network);
+  const std::string name = network::stackName({reinterpret_cast<const char*>(host.hostId), sizeof host.hostId});
+  crypto_generichash(*network, sizeof *network, reinterpret_cast<const unsigned char*>(name.data()), name.size(),
+                     nullptr, 0);
 }
 
 // One stream of TCP fills what is slower; the steps are of 25 and of 100 Gbit/s.
@@ -40,31 +25,26 @@ unsigned char railsFor(const std::vector<Place>& places) {
   for (const Place& place : places) {
     if (place.made == Made::kHardware) fastest = std::max(fastest, place.speed);
   }
-  return fastest >= speedClass(100000) ? 4 : fastest >= speedClass(25000) ? 2 : 1;
+  return fastest >= network::speedClass(100000) ? 4 : fastest >= network::speedClass(25000) ? 2 : 1;
 }
 
 int publish(const koloTransportHost& host, const Wishes& wishes, Party* party, const Why& why) {
-  if (const int errnum = ownPlaces(&party->own); errnum != 0) {
+  if (const int errnum = network::ownPlaces(&party->own); errnum != 0) {
     return why.fail(KOLO_TRANSPORT_ERROR, "listing the network interfaces: %s", ErrorText(errnum).text);
   }
   constexpr std::size_t kEndOfNear = offsetof(koloTransportHost, nearNics) + sizeof host.nearNics;
-  if (host.size >= kEndOfNear && host.nearNics != nullptr) measureDistances(party->own, host.nearNics);
+  if (host.size >= kEndOfNear && host.nearNics != nullptr) network::measureDistances(party->own, host.nearNics);
   std::string problem;
-  const std::vector<Place> chosen = choosePlaces(party->own, wishes.interfaces, &problem);
+  const std::vector<Place> chosen = network::choosePlaces(party->own, wishes.interfaces, &problem);
   if (chosen.empty()) return why.fail(KOLO_TRANSPORT_ERROR, "%s", problem.c_str());
   party->best = chosen.front();
   Address& address = party->address;
-  const std::size_t told = packPlaces(chosen, address.places);
-  if (told < chosen.size() && host.log != nullptr) {
-    char line[160];
-    std::snprintf(line, sizeof line, "of this host's %zu addresses the peers are told the best %zu", chosen.size(),
-                  told);
-    host.log(2, line);
-  }
+  const bool hasMore = network::leavesOut(chosen, network::packPlaces(chosen, address.places));
   const std::size_t first = wishes.interfaces.find_first_not_of(" \t");
   const bool isOrdered = first != std::string_view::npos && wishes.interfaces[first] != '^';
   address.flags =
-      static_cast<unsigned char>((isOrdered ? Address::kOrdered : 0) | (wishes.rails > 0 ? Address::kRailsGiven : 0));
+      static_cast<unsigned char>((isOrdered ? Address::kOrdered : 0) | (wishes.rails > 0 ? Address::kRailsGiven : 0) |
+                                 (hasMore ? Address::kHasMore : 0));
   address.rails = wishes.rails > 0 ? static_cast<unsigned char>(wishes.rails) : railsFor(chosen);
   return KOLO_TRANSPORT_OK;
 }
@@ -144,9 +124,9 @@ const Place* placeOf(const Party& party, const Socket& socket) {
   sockaddr_storage address{};
   socklen_t bytes = sizeof address;
   if (getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return nullptr;
-  const Place here = fromSocketAddress(address);
+  const auto here = network::addressOf(reinterpret_cast<const sockaddr*>(&address));
   const auto at =
-      std::find_if(party.own.begin(), party.own.end(), [&](const Place& own) { return sameAddress(own, here); });
+      std::find_if(party.own.begin(), party.own.end(), [&](const Place& own) { return own.address() == here; });
   return at != party.own.end() ? &*at : nullptr;
 }
 

@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "listener.h"
-#include "place.h"
 
 namespace kolo::connect {
 

@@ -23,11 +23,13 @@
 
 #include "../common/proof.h"
 #include "../common/why.h"
-#include "place.h"
+#include "network/place.h"
 
 namespace kolo::connect {
 
 using namespace common;
+using network::Made;
+using network::Place;
 
 // Of the messages and of what follows them. Ends of different versions refuse each other, naming both.
 inline constexpr std::uint16_t kVersion = 1;
@@ -39,13 +41,14 @@ struct Address {
   static constexpr char kMagic[9] = "KOLOnetA";
   static constexpr unsigned char kOrdered = 1;     // its places are in an order that the user gave
   static constexpr unsigned char kRailsGiven = 2;  // its rails are what the user said
+  static constexpr unsigned char kHasMore = 4;     // it has places for which there was no room
   char magic[8];
   std::uint16_t version;
   std::uint16_t port;
   std::uint32_t rank;
   std::uint32_t pid;  // for messages
   Id device;          // random
-  Id network;         // equal: one network namespace of one kernel
+  Id network;         // equal: one network stack, network::stackName()
   unsigned char flags;
   unsigned char rails;  // connections that it wishes to a peer on another host
   unsigned char places[170];

@@ -41,11 +41,11 @@ bool isWanted(std::string_view list, std::string_view name) {
 }
 
 // By the interface that has the port's address: of its bits, those that name the network; 0: there is none.
-std::uint8_t prefixOf(const PortAddress& port, const std::vector<connect::Place>& own) {
-  for (const connect::Place& place : own) {
-    const std::size_t bytes = place.isV6 ? 16 : 4;
+std::uint8_t prefixOf(const PortAddress& port, const std::vector<network::Place>& own) {
+  for (const network::Place& place : own) {
+    const std::size_t bytes = place.size();
     const bool isMapped = std::memcmp(port.gid, kMappedPrefix, sizeof kMappedPrefix) == 0;
-    if (isMapped == place.isV6 || std::memcmp(port.gid + 16 - bytes, place.address, bytes) != 0) continue;
+    if (isMapped == place.isV6 || std::memcmp(port.gid + 16 - bytes, place.bytes, bytes) != 0) continue;
     return static_cast<std::uint8_t>(place.prefix + (place.isV6 ? 0 : 96));
   }
   return 0;
@@ -87,8 +87,8 @@ int Nics::open(const Settings& settings, const Why& why) {
   }
   if (list != nullptr) verbs_->freeDeviceList(list);
   keepBest(settings.near);
-  std::vector<connect::Place> own;
-  (void)connect::ownPlaces(
+  std::vector<network::Place> own;
+  (void)network::ownPlaces(
       &own);  // without, networks are told from each other by how much of their addresses is the same
   for (const auto& port : ports_) port->address.prefix = prefixOf(port->address, own);
   if (!ports_.empty()) return KOLO_TRANSPORT_OK;

@@ -97,9 +97,9 @@ std::unique_ptr<Way> Device::makeWay(const connect::Caller& peer, std::vector<co
 std::uint64_t Device::lendFrom(const connect::Socket& socket) const {
   std::uint64_t bytes = lendFrom_ >= 0 ? static_cast<std::uint64_t>(lendFrom_) : kLendFrom;
   if (lendFrom_ < 0) {
-    const connect::Place* const place = connect::placeOf(party_, socket);
+    const network::Place* const place = connect::placeOf(party_, socket);
     const bool pays =
-        place != nullptr && place->made == connect::Made::kHardware && place->speed >= connect::speedClass(kLendSpeed);
+        place != nullptr && place->made == network::Made::kHardware && place->speed >= network::speedClass(kLendSpeed);
     if (!pays) bytes = Sender::kNever;
   }
   const int yes = 1;

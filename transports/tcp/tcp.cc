@@ -78,7 +78,7 @@ uint32_t linkRails(void*, void* linked) { return static_cast<uint32_t>(Table::li
 
 // The interface that peers try first; what is told to them of others matters if they cannot reach it.
 int deviceNics(void* opened, koloTransportNic* nics, int most) {
-  const connect::Place& best = Table::deviceOf(opened).party().best;
+  const network::Place& best = Table::deviceOf(opened).party().best;
   if (most < 1) return 0;
   *nics = {};
   best.interface.copy(nics->name, sizeof nics->name - 1);

@@ -10,9 +10,9 @@
 #include <filesystem>
 #include <system_error>
 
-#include "place.h"
+#include "network/place.h"
 
-namespace kolo::connect {
+namespace kolo::network {
 namespace {
 
 namespace fs = std::filesystem;
@@ -66,13 +66,8 @@ std::uint8_t prefixOf(const ifaddrs& entry, bool isV6) {
   return static_cast<std::uint8_t>(bits);
 }
 
-// Of IPv6 it cannot be told to another host: it means nothing without the number of an interface there.
-bool isLinkLocalV6(const Place& place) {
-  return place.isV6 && place.address[0] == 0xfe && (place.address[1] & 0xc0) == 0x80;
-}
-
-// Of IPv4 it can, and cables between two hosts are set up so; but many hosts have the same.
-bool isLinkLocalV4(const Place& place) { return !place.isV6 && place.address[0] == 169 && place.address[1] == 254; }
+// Of IPv4 it can be told to another host, and cables between two hosts are set up so; but many hosts have the same.
+bool isLinkLocalV4(const Place& place) { return !place.isV6 && place.bytes[0] == 169 && place.bytes[1] == 254; }
 
 }  // namespace
 
@@ -82,17 +77,13 @@ int ownPlaces(std::vector<Place>* places) {
   if (getifaddrs(&list) != 0) return errno;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     constexpr unsigned kWorking = IFF_UP | IFF_RUNNING;
-    if (entry->ifa_addr == nullptr || (entry->ifa_flags & kWorking) != kWorking) continue;
-    const int family = entry->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    sockaddr_storage address{};
-    std::memcpy(&address, entry->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
-    Place place = fromSocketAddress(address);
+    if ((entry->ifa_flags & kWorking) != kWorking) continue;
+    const auto address = addressOf(entry->ifa_addr);
+    if (!address.has_value() || address->isLinkLocalV6()) continue;
+    Place place{*address};
     place.interface = entry->ifa_name;
-    place.isLoopback = (entry->ifa_flags & IFF_LOOPBACK) != 0;
-    if (isLinkLocalV6(place)) continue;
     place.prefix = prefixOf(*entry, place.isV6);
-    place.made = place.isLoopback ? Made::kVirtual : isLinkLocalV4(place) ? Made::kBridge : madeOf(place.interface);
+    place.made = isLinkLocalV4(place) ? Made::kBridge : madeOf(place.interface);
     place.megabits = megabitsOf(place.interface);
     place.speed = speedClass(place.megabits);
     places->push_back(std::move(place));
@@ -101,4 +92,16 @@ int ownPlaces(std::vector<Place>* places) {
   return 0;
 }
 
-}  // namespace kolo::connect
+std::string stackName(std::string_view fallback) {
+  std::string name(fallback);
+  if (std::FILE* const file = std::fopen("/proc/sys/kernel/random/boot_id", "re"); file != nullptr) {
+    char boot[64] = {};
+    if (std::fgets(boot, sizeof boot, file) != nullptr) name = boot;
+    std::fclose(file);
+  }
+  struct stat info {};
+  (void)stat("/proc/self/ns/net", &info);
+  return name + " " + std::to_string(info.st_dev) + " " + std::to_string(info.st_ino);
+}
+
+}  // namespace kolo::network
