@@ -17,14 +17,15 @@ std::uint64_t stackIdentity();
 const Identity& processIdentity();
 const std::string& hostName();
 
-// Clock ticks since boot at which a process started; 0: no such process. With the pid it names a process for ever.
+// Clock ticks since boot at which a process started; 0: no such process. With the pid it names a process for ever,
+// within one processSpace().
 std::uint64_t startTime(int pid);
 // The parent of a process and its command name. False: no such process.
 bool parentOf(int pid, int& parent, std::string& command);
 // How many processes, from this one on through its parent without a gap, were started with this value in the
 // environment; a process whose environment cannot be read ends the row. 0: this process has set the variable itself.
 int inheritedBy(const std::string& variable, const std::string& value);
-// Identifies the pid namespace: pids mean the same only within one. 0 unknown.
-std::uint64_t pidNamespace();
+// Identifies the namespaces of pids and of time: pids and start times mean the same only within one of each. 0 unknown.
+std::uint64_t processSpace();
 
 }  // namespace kolo::bootstrap

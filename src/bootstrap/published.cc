@@ -68,7 +68,7 @@ Encoder signedBy(std::string_view magic) {
   contents.raw(magic)
       .number(static_cast<std::uint32_t>(::getpid()))
       .number(startTime(::getpid()))
-      .number(pidNamespace());
+      .number(processSpace());
   return contents;
 }
 
@@ -122,7 +122,7 @@ bool decode(const std::string& contents, Published& published) {
 
 // Of another container that is not known.
 bool isLeftBehind(const Published& published) {
-  return published.space == pidNamespace() && startTime(static_cast<int>(published.pid)) != published.started;
+  return published.space == processSpace() && startTime(static_cast<int>(published.pid)) != published.started;
 }
 
 }  // namespace
@@ -156,17 +156,29 @@ std::string fileName(const std::string& numbered) {
 Status publish(const std::string& path, const koloUniqueId& id) { return writeWhole(path, contentsOf(id)); }
 
 Status publishFailure(const std::string& path, int rank, const Status& why) {
+  return writeWhole(path, encodeFailure(rank, why));
+}
+
+std::string encodeFailure(int rank, const Status& why) {
   const std::string_view reason = std::string_view(why.message()).substr(0, kMostReasonBytes);
   Encoder contents = signedBy(kFailureMagic);
-  contents.number(static_cast<std::int32_t>(rank)).number(static_cast<std::int32_t>(why.code())).text(reason);
-  return writeWhole(path, contents.take());
+  return contents.number(static_cast<std::int32_t>(rank))
+      .number(static_cast<std::int32_t>(why.code()))
+      .text(reason)
+      .take();
 }
 
 std::optional<PublishedFailure> readFailure(const std::string& path) {
   const Result<std::string> contents = readOwnFile(path);
   Published published;
-  if (!contents.ok() || !decode(contents.value(), published)) return std::nullopt;
-  if (!published.isFailure || isLeftBehind(published)) return std::nullopt;
+  if (!contents.ok() || !decode(contents.value(), published) || isLeftBehind(published)) return std::nullopt;
+  return decodeFailure(contents.value());
+}
+
+// Its writer may be gone by now: it has given this to a rank that asked.
+std::optional<PublishedFailure> decodeFailure(const std::string& contents) {
+  Published published;
+  if (!decode(contents, published) || !published.isFailure) return std::nullopt;
   return PublishedFailure{published.rank, published.why};
 }
 
@@ -186,7 +198,7 @@ Result<koloUniqueId> readPublished(const std::string& path, Clock::time_point de
                  published.pid);
   }
   if (published.isFailure) return published.why;
-  if (published.space == pidNamespace()) return published.id;
+  if (published.space == processSpace()) return published.id;
   // Pids of another container mean nothing here: ask the hub itself.
   KOLO_ASSIGN(const IdContents id, decodeId(published.id));
   if (answers(id, std::min(deadline, Clock::now() + std::chrono::seconds(1)))) return published.id;

@@ -31,6 +31,9 @@ struct PublishedFailure {
   Status why;
 };
 std::optional<PublishedFailure> readFailure(const std::string& path);
+// The contents of such a file, where none can be written.
+std::string encodeFailure(int rank, const Status& why);
+std::optional<PublishedFailure> decodeFailure(const std::string& contents);
 // Takes away what publish() has written; not what came after it.
 void retract(const std::string& path, const koloUniqueId& id);
 

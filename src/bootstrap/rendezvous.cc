@@ -5,7 +5,8 @@
 // where HASH names the job and how many jobs of that name this process has been in before. Rank 0 removes it when its
 // attempt to join is over; after a failure, when all ranks know of that. A rank 0 that cannot go on, and has no socket
 // to say so by, writes that into the file; another rank writes it into a file that is named by the id, for rank 0 to
-// take. Ranks of different users do not meet there: a user that could read the file could join. Ranks that waited in
+// take. Where no file can be written, as on a full disk, both use a name of the kernel's instead (notice.h). Ranks of
+// different users do not meet there: a user that could read the file could join. Ranks that waited in
 // vain are told so.
 //
 // Over several hosts the secret is derived, by all ranks, from KOLO_SECRET and the job's name.
@@ -24,6 +25,7 @@
 #include "bootstrap/dial.h"
 #include "bootstrap/last_words.h"
 #include "bootstrap/listener.h"
+#include "bootstrap/notice.h"
 #include "bootstrap/other_users.h"
 #include "bootstrap/published.h"
 
@@ -78,6 +80,16 @@ std::string explainAbsence(const std::string& directory, const std::string& file
   return explainUsers(directory, file, std::chrono::ceil<std::chrono::seconds>(Clock::now() - since) + kStartApart);
 }
 
+// Where rank 0, or another rank, leaves word if no file can be written.
+std::string noticeOf(const std::string& file, bool isOfRank0) {
+  return fmt::format("kolo-{}-{}-{}", ::geteuid(), file, isOfRank0 ? "rank 0" : "other");
+}
+
+std::optional<PublishedFailure> failureAt(const std::string& notice) {
+  const std::optional<std::string> words = readNotice(notice);
+  return words.has_value() ? decodeFailure(*words) : std::nullopt;
+}
+
 Result<koloUniqueId> fetch(const std::string& directory, const std::string& file, int timeoutMs) {
   const std::string path = directory + "/" + file;
   const auto start = Clock::now();
@@ -85,6 +97,7 @@ Result<koloUniqueId> fetch(const std::string& directory, const std::string& file
   for (Clock::duration pause = kFirstRest;; pause = std::min<Clock::duration>(pause * 2, kLongestRest)) {
     Result<koloUniqueId> id = readPublished(path, deadline);
     if (id.ok() || id.status().code() != koloInProgress) return id;
+    if (const auto failure = failureAt(noticeOf(file, true)); failure.has_value()) return failure->why;
     if (Clock::now() + pause >= deadline) {
       return error(koloTimeout, "waited {} ms (KOLO_INIT_TIMEOUT_MS) for rank 0: {}. {}", timeoutMs,
                    id.status().message(), explainAbsence(directory, file, start));
@@ -103,18 +116,32 @@ void giveUp(const Status& why, const LauncherJob& job, int timeoutMs, LastWords 
   words.tell(saidBy(job.rank, "cannot go on", why), job.ranks - 1, Clock::now() + limit);
 }
 
-// Where even sockets cannot be had the words stand in the file.
-void giveUpThroughFile(const Status& why, const LauncherJob& job, int timeoutMs, const std::string& path) {
+// Where even sockets cannot be had the words stand in the file. False: nothing can be written there.
+bool giveUpThroughFile(const Status& why, const LauncherJob& job, int timeoutMs, const std::string& path) {
   Secret secret;
   randombytes_buf(secret.data(), secret.size());
   Result<LastWords> words = LastWords::listen(secret, 0);
-  if (words.ok()) {
-    const koloUniqueId id = encodeId(words.value().id());
-    if (publish(path, id).ok()) giveUp(why, job, timeoutMs, words.take());
-  } else if (publishFailure(path, job.rank, saidBy(job.rank, "cannot go on", why)).ok()) {
-    std::this_thread::sleep_for(timeToTell(why, job.rank, kUnheardWordsTime, timeoutMs));
-  }
+  const Status written = words.ok() ? publish(path, encodeId(words.value().id()))
+                                    : publishFailure(path, job.rank, saidBy(job.rank, "cannot go on", why));
+  if (!written.ok()) return false;
+  if (words.ok()) giveUp(why, job, timeoutMs, words.take());
+  else std::this_thread::sleep_for(timeToTell(why, job.rank, kUnheardWordsTime, timeoutMs));
   ::unlink(path.c_str());
+  return true;
+}
+
+// This rank can have no file, and so cannot go on.
+Status giveUpWithoutFile(const Status& why, const LauncherJob& job, int timeoutMs, const std::string& file) {
+  Status told =
+      error(why.code(),
+            "{}; the ranks of one host meet by a file there: XDG_RUNTIME_DIR or TMPDIR names another directory, or "
+            "KOLO_ROOT a port to meet at",
+            why.message());
+  const bool isOfRank0 = job.rank == 0;
+  const auto limit = timeToTell(told, job.rank, isOfRank0 ? kLastWordsTime : kUnheardWordsTime, timeoutMs);
+  (void)giveNotice(noticeOf(file, isOfRank0), encodeFailure(job.rank, saidBy(job.rank, "cannot go on", told)),
+                   isOfRank0 ? job.ranks - 1 : 1, Clock::now() + limit);
+  return told;
 }
 
 Result<koloUniqueId> throughFile(const LauncherJob& job, int timeoutMs) {
@@ -125,20 +152,23 @@ Result<koloUniqueId> throughFile(const LauncherJob& job, int timeoutMs) {
         "host:port of rank 0",
         job.launcher, job.localRanks, job.ranks);
   }
-  KOLO_ASSIGN(const std::string directory, privateDirectory());
-  Book::Pending pending{.directory = directory, .file = fileName(numberedName(job)), .since = Clock::now()};
-  const std::string path = directory + "/" + pending.file;
+  const std::string file = fileName(numberedName(job));
+  const Result<std::string> directory = privateDirectory();
+  if (!directory.ok()) return giveUpWithoutFile(directory.status(), job, timeoutMs, file);
+  Book::Pending pending{.directory = directory.value(), .file = file, .since = Clock::now()};
+  const std::string path = directory.value() + "/" + file;
   if (job.rank != 0) {
-    KOLO_ASSIGN(koloUniqueId id, fetch(directory, pending.file, timeoutMs));
-    remember(id, job, std::move(pending));
+    Result<koloUniqueId> id = fetch(directory.value(), file, timeoutMs);
+    if (id.status().code() == koloSystemError) return giveUpWithoutFile(id.status(), job, timeoutMs, file);
+    if (id.ok()) remember(id.value(), job, std::move(pending));
     return id;
   }
-  const Result<koloUniqueId> id = createUniqueId();
-  if (!id.ok()) {
-    giveUpThroughFile(id.status(), job, timeoutMs, path);
-    return id.status();
-  }
-  KOLO_TRY(publish(path, id.value()));
+  Result<koloUniqueId> id = createUniqueId();
+  const Status published = id.ok() ? publish(path, id.value()) : Status();
+  if (!published.ok()) return giveUpWithoutFile(published, job, timeoutMs, file);
+  if (!id.ok())
+    return giveUpThroughFile(id.status(), job, timeoutMs, path) ? id.status()
+                                                                : giveUpWithoutFile(id.status(), job, timeoutMs, file);
   pending.publisher = true;
   remember(id.value(), job, std::move(pending));
   return id;
@@ -233,30 +263,42 @@ Root rootOf(const koloUniqueId& id, int rank) {
 
 namespace {
 
-// Where ranks of this job leave word for rank 0; "": they do not meet by files.
-std::string wordFile(const koloUniqueId& id, int rank) {
+// By what a rank of this job leaves word for rank 0: a file, or a name where none can be written. Empty: the ranks do
+// not meet by files.
+struct WordPlace {
+  std::string path;
+  std::string notice;
+};
+
+std::optional<WordPlace> wordPlace(const koloUniqueId& id, int rank) {
   Book& all = book();
   const std::string bytes(id.internal, sizeof id.internal);
   const std::lock_guard lock(all.mutex);
   const auto found = all.pending.find({bytes, rank});
-  if (found == all.pending.end() || found->second.directory.empty()) return {};
-  return found->second.directory + "/" + fileName("word for the hub of " + bytes);
+  if (found == all.pending.end() || found->second.directory.empty()) return std::nullopt;
+  return WordPlace{found->second.directory + "/" + fileName("word for the hub of " + bytes),
+                   noticeOf(found->second.file, false)};
 }
 
 }  // namespace
 
 void leaveWord(const koloUniqueId& id, int rank, const Status& why, int timeoutMs) {
-  const std::string path = wordFile(id, rank);
-  if (path.empty() || !publishFailure(path, rank, saidBy(rank, "cannot take part", why)).ok()) return;
+  const std::optional<WordPlace> place = wordPlace(id, rank);
+  if (!place.has_value()) return;
+  const Status words = saidBy(rank, "cannot take part", why);
   const auto until = Clock::now() + timeToTell(why, rank, kUnheardWordsTime, timeoutMs);
-  while (::access(path.c_str(), F_OK) == 0 && Clock::now() < until) std::this_thread::sleep_for(kWordPause);
-  ::unlink(path.c_str());
+  if (!publishFailure(place->path, rank, words).ok())
+    return (void)giveNotice(place->notice, encodeFailure(rank, words), 1, until);
+  while (::access(place->path.c_str(), F_OK) == 0 && Clock::now() < until) std::this_thread::sleep_for(kWordPause);
+  ::unlink(place->path.c_str());
 }
 
 std::optional<PublishedFailure> takeWord(const koloUniqueId& id, int rank) {
-  const std::string path = wordFile(id, rank);
-  std::optional<PublishedFailure> word = path.empty() ? std::nullopt : readFailure(path);
-  if (word.has_value()) ::unlink(path.c_str());
+  const std::optional<WordPlace> place = wordPlace(id, rank);
+  if (!place.has_value()) return std::nullopt;
+  std::optional<PublishedFailure> word = readFailure(place->path);
+  if (!word.has_value()) return failureAt(place->notice);
+  ::unlink(place->path.c_str());
   return word;
 }
 

@@ -3,6 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * network_rank join            joins and leaves
+ * network_rank threads         three ranks in this process alone add up
  * network_rank messages        messages between all pairs, of many sizes
  * network_rank loop BYTES N    so many all-reduces of so many bytes
  * network_rank windows BYTES N so many messages of so many bytes from each rank to the next, from window to window
@@ -153,6 +154,21 @@ static int windows(size_t bytes, int times) {
          !failed(koloMemFree(out)) && !failed(koloMemFree(in));
 }
 
+static int threads(void) {
+  koloComm_t comms[3];
+  int one = 1, sums[3] = {0, 0, 0}, goes;
+  if (failed(koloCommInitAll(comms, 3, NULL))) return 0;
+  goes = !failed(koloGroupStart());
+  for (int i = 0; i < 3; ++i)
+    goes = !failed(koloAllReduce(&one, &sums[i], 1, koloInt32, koloSum, comms[i], NULL)) && goes;
+  goes = !failed(koloGroupEnd()) && goes;
+  for (int i = 0; i < 3; ++i) {
+    if (goes && sums[i] != 3) wrong("a sum", (size_t)i);
+    goes = !failed(koloCommDestroy(comms[i])) && goes;
+  }
+  return goes;
+}
+
 static int circle(void) {
   int one = 1;
   if (failed(koloAllReduce(&one, &one, 1, koloInt32, koloSum, comm, NULL))) return 0;
@@ -164,6 +180,7 @@ int main(int argc, char** argv) {
   int well = 0;
   const char* const role = argc > 1 ? argv[1] : "";
   setvbuf(stdout, NULL, _IOLBF, 0);
+  if (strcmp(role, "threads") == 0) return threads() ? puts("done") < 0 : 0;
   if (!join_all()) return puts("left") < 0;
   if (strcmp(role, "join") == 0) well = !failed(koloBarrier(comm, NULL));
   if (strcmp(role, "messages") == 0) well = messages();
