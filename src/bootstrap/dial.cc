@@ -46,13 +46,14 @@ struct Attempt {
   bool isSilent = false;     // a host did not answer, or said that it may not be reached
   bool isForbidden = false;  // to this process, by its own system
   bool isAnswer = false;     // something listens there, and has answered
+  bool isHostThere = false;  // something listens there, or nothing, as its host says
 };
 
 // By a filter of this process's own, or of this host's.
 bool isRefusal(int errnum) { return errnum == EACCES || errnum == EPERM; }
 
 // Something listens there, and has answered.
-Attempt answered(Status status, Hope hope) { return {std::move(status), hope, false, false, true}; }
+Attempt answered(Status status, Hope hope) { return {std::move(status), hope, false, false, true, true}; }
 
 Attempt exchangeFailure(int errnum, const std::string& where) {
   // A reset, or a broken pipe, is how a closed connection shows where bytes of this process were unread.
@@ -267,7 +268,9 @@ class Search {
  private:
   std::optional<Dialled> tryAll();
   void tryAddresses(Round& round, std::optional<Dialled>& dialled) const;
-  Attempt tryAddress(const Address& address, Clock::time_point deadline, std::optional<Dialled>& dialled) const;
+  Attempt tryAddress(const Address& address, int port, Clock::time_point deadline,
+                     std::optional<Dialled>& dialled) const;
+  void tryNextPorts(const Address& address, std::optional<Dialled>& dialled) const;
   bool isHopeless() const;
   void lookUpAgain();
   Status failure(bool inTime) const;
@@ -329,17 +332,30 @@ void Search::tryAddresses(Round& round, std::optional<Dialled>& dialled) const {
     // A signed number: nothing may be left of the time, and less than nothing divided by an unsigned number is much.
     const auto untried = static_cast<std::int64_t>(addresses_.size() - i);
     const auto share = std::max<Clock::duration>((deadline_ - Clock::now()) / untried, kShortestAttempt);
-    round.add(tryAddress(addresses_[i], std::min(deadline_, Clock::now() + share), dialled));
+    const Attempt attempt = tryAddress(addresses_[i], id_.port, std::min(deadline_, Clock::now() + share), dialled);
+    round.add(attempt);
+    if (id_.explicitRoot && attempt.isHostThere) tryNextPorts(addresses_[i], dialled);
   }
   // A name may mean another host soon, whatever this one answers.
   round.mayComeLater = round.mayComeLater || (!root_.name.empty() && round.code == koloUnreachable);
 }
 
-Attempt Search::tryAddress(const Address& address, Clock::time_point deadline, std::optional<Dialled>& dialled) const {
+Attempt Search::tryAddress(const Address& address, int port, Clock::time_point deadline,
+                           std::optional<Dialled>& dialled) const {
+  const auto number = static_cast<std::uint16_t>(port);
   Socket socket;
-  Attempt failed = connect(address, id_.port, std::min(deadline, Clock::now() + patience_), socket);
-  if (!failed.status.ok()) return failed;
-  return introduce(id_, address.text(id_.port), std::move(socket), deadline, dialled);
+  Attempt attempt = connect(address, number, std::min(deadline, Clock::now() + patience_), socket);
+  attempt.isHostThere = attempt.hope == Hope::kRefused;
+  if (!attempt.status.ok()) return attempt;
+  attempt = introduce(id_, address.text(number), std::move(socket), deadline, dialled);
+  attempt.isHostThere = true;
+  return attempt;
+}
+
+// Something else may have had the root's port when rank 0 came. What else listens at the next ports is of no interest.
+void Search::tryNextPorts(const Address& address, std::optional<Dialled>& dialled) const {
+  for (int port = id_.port + 1; port <= lastRootPort(id_.port) && !dialled.has_value(); ++port)
+    (void)tryAddress(address, port, std::min(deadline_, Clock::now() + patience_), dialled);
 }
 
 // A root that the user named may come up at any time. Of an ordinary id the hub has been there, and its host may be out

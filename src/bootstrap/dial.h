@@ -3,6 +3,7 @@
 // Thread safety: all functions, from any thread; they block, on the calling thread.
 #pragma once
 
+#include <algorithm>
 #include <string>
 
 #include "bootstrap/unique_id.h"
@@ -14,6 +15,11 @@ struct Dialled {
   Session session;
   std::string where;  // the hub's address and port
 };
+
+// Where something else has the root's port rank 0 listens at the next one that is free, and the other ranks look at all
+// of these.
+constexpr int kRootPorts = 5;
+inline int lastRootPort(int port) { return std::min(port + kRootPorts - 1, 65535); }
 
 // Where rank 0 was said to listen, for an id with an explicit root.
 struct Root {

@@ -200,8 +200,30 @@ Secret agreedSecret(const LauncherJob& job) {
   return expand(base, numberedName(job) + " at " + job.root);
 }
 
+// Whether this very job has a rank 0 at that port of this host.
+bool isRunningAt(const Secret& secret, std::uint16_t port) {
+  const Result<LocalAddresses> local = localAddresses();
+  if (!local.ok()) return false;
+  IdContents there = contentsOfId(secret, local.value(), true);
+  there.port = port;
+  return answers(there, Clock::now() + std::chrono::seconds(1));
+}
+
+// Something else has the root's port: `taken`.
+Result<IdContents> hubAtNextPort(const Status& taken, const Secret& secret, int port) {
+  for (int next = port + 1; next <= lastRootPort(port); ++next) {
+    Result<IdContents> hub = startHub(secret, static_cast<std::uint16_t>(next));
+    if (!hub.ok()) continue;
+    log::warn("{}; rank 0 listens at port {} instead, where the other ranks look, too", taken.message(), next);
+    return hub;
+  }
+  return taken;
+}
+
 Result<IdContents> hubAtRoot(const LauncherJob& job, const Secret& secret, std::uint16_t port, int timeoutMs) {
   Result<IdContents> hub = startHub(secret, port);
+  if (hub.status().code() == koloSystemError && !isRunningAt(secret, port))
+    hub = hubAtNextPort(hub.status(), secret, port);
   if (hub.ok()) return hub;
   if (Result<LastWords> words = LastWords::listen(secret, port); words.ok())
     giveUp(hub.status(), job, timeoutMs, words.take());

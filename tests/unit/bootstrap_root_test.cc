@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bootstrap/listener.h"
-#include "bootstrap_fixture.h"
+#include "bootstrap_child.h"
 #include "support/deadline.h"
 
 using namespace kolo;
@@ -114,6 +114,33 @@ TEST_CASE("a rank that meets something else at the root's address waits for rank
     REQUIRE(one.ok());
     leaveAll({zero.value(), one.value()});
   }
+}
+
+TEST_CASE("where something else has the root's port rank 0 takes the next one, and the others find it", "[bootstrap]") {
+  for (const Foreign& each : kForeigners) {
+    if (each.manner == Service::Manner::kIsSilent) continue;  // its answer is waited for
+    const Service service(each.manner);
+    std::future<Result<ControlPtr>> one =
+        std::async(std::launch::async, [&] { return joinAt(service.port(), 1, kPatienceMs); });
+    const Result<ControlPtr> zero = joinAt(service.port(), 0, kPatienceMs);
+    const Result<ControlPtr> found = one.get();
+    INFO(each.said << ": " << zero.status().message() << " " << found.status().message());
+    REQUIRE(zero.ok());
+    REQUIRE(found.ok());
+    leaveAll({zero.value(), found.value()});
+  }
+}
+
+TEST_CASE("a second rank 0 of one job is refused, and takes no other port", "[bootstrap]") {
+  std::uint16_t port = 0;
+  { Result<Socket> probe = listenOn({}, 0, port); }
+  const Result<koloUniqueId> id = rendezvous(jobAt(port, 1), kPatienceMs);
+  REQUIRE(id.ok());
+  Child first("hub at the root", 0, 2, hex(id.value()));
+  REQUIRE(first.line() == "listens");
+  const Status second = joinAt(port, 0, kPatienceMs).status();
+  CHECK(second.code() == koloSystemError);
+  CHECK(contains(second.message(), "Address already in use"));
 }
 
 TEST_CASE("a rank that waits in vain says what listens at the root, who named it, and how long it waited",
