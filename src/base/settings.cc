@@ -139,6 +139,14 @@ constexpr Setting kTable[] = {
      .meaning = "how long an operation may wait for a peer, in milliseconds; 0: for ever",
      .low = 0,
      .high = 2147483647},
+    {.name = "KOLO_SILENCE_MS",
+     .kind = Kind::kInteger,
+     .fallback = "10000",
+     .meaning =
+         "how long the host of a rank may be silent before the rank counts as lost, in milliseconds; to ride out "
+         "a link that is down for a while take more than twice that while, for TCP sends again ever more seldom",
+     .low = 1000,
+     .high = 86400000},
     {.name = "KOLO_REPRODUCIBLE",
      .kind = Kind::kBool,
      .fallback = "0",

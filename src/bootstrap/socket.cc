@@ -20,14 +20,11 @@
 #include "base/log.h"
 #include "base/quiet_thread.h"
 #include "base/settings.h"
+#include "network/silence.h"
 
 namespace kolo::bootstrap {
 namespace {
 
-constexpr int kKeepIdleSeconds = 5;
-constexpr int kKeepIntervalSeconds = 2;
-constexpr int kKeepProbes = 3;
-constexpr int kUserTimeoutMs = 1000 * (kKeepIdleSeconds + kKeepProbes * kKeepIntervalSeconds);
 // Fits packets of 1280 bytes, which every way takes. Hosts that believe in larger packets than the way between them
 // passes would lose them without a word; what is wrong there is for the transports to find and to tell, and that goes
 // through here.
@@ -280,11 +277,7 @@ Socket connectTo(const Address& address, std::uint16_t port, Clock::time_point d
 
 void tune(int fd) {
   setOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  setOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  setOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepIdleSeconds);
-  setOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepIntervalSeconds);
-  setOption(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepProbes);
-  setOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMs);
+  network::limitSilence(fd, static_cast<int>(settings::integer("KOLO_SILENCE_MS")));
   setOption(fd, IPPROTO_TCP, TCP_MAXSEG, kSegmentBytes);  // counts before connecting, and then both ways
 }
 

@@ -66,7 +66,7 @@ Result<Socket> listenOn(const LocalAddresses& local, std::uint16_t port, std::ui
 // errno is 0 on success, ETIMEDOUT at the deadline. The socket is non-blocking and tuned.
 Socket connectTo(const Address& address, std::uint16_t port, Clock::time_point deadline, int& errnum);
 
-// No delay, keep-alive that notices a silent host within about 11 s.
+// No delay; a host that is silent for KOLO_SILENCE_MS is noticed.
 void tune(int fd);
 
 // Milliseconds until the deadline for poll(), rounded up, at least 0.

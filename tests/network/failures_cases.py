@@ -72,14 +72,23 @@ class Partitions(Case):
             self.expect_failure(ranks, rank, since, 9, (REMOTE, TIMEOUT, UNREACHABLE), "rank 1")
         self.expect_failure(ranks, 1, since, 9, (REMOTE, TIMEOUT, UNREACHABLE), "rank [02]")
 
-    def test_that_do_not_heal_are_noticed_by_silence(self):
+    def test_that_do_not_heal_are_noticed_by_silence_as_soon_as_the_user_says(self):
         network = self.network(3, rate="1gbit")
-        ranks = self.in_the_middle(network)
+        ranks = self.in_the_middle(network, {"KOLO_SILENCE_MS": "2000"})
         since = time.monotonic()
         network.pull_cable(1)
         for rank in (0, 2):
-            self.expect_failure(ranks, rank, since, 25, (REMOTE, TIMEOUT, UNREACHABLE), "rank 1")
-        self.expect_failure(ranks, 1, since, 25, (REMOTE, TIMEOUT, UNREACHABLE), "rank [02]")
+            self.expect_failure(ranks, rank, since, 8, (REMOTE, TIMEOUT, UNREACHABLE), "rank 1")
+        self.expect_failure(ranks, 1, since, 8, (REMOTE, TIMEOUT, UNREACHABLE), "rank [02]")
+
+    def test_that_heal_late_go_unnoticed_if_the_user_says_so(self):
+        network = self.network(3, rate="1gbit")
+        ranks = self.start(network, [Programs.rank, "loop", MUCH, "4"], host_ids=True, environment={"KOLO_SILENCE_MS": "60000"})
+        self.wait_until_said(ranks, "ready")
+        network.pull_cable(1)
+        time.sleep(11.5)  # longer than the setting's default
+        network.plug_cable(1)
+        self.expect_done(ranks)
 
     def test_of_the_root_are_noticed_by_silence(self):
         network = self.network(3, rate="1gbit")

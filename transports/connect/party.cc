@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
+
+#include "network/silence.h"
 
 namespace kolo::connect {
 namespace {
@@ -57,6 +60,7 @@ int openParty(const koloTransportHost& host, const Wishes& wishes, Callee* calle
   party->rank = host.rank;
   party->ranks = host.ranks;
   party->timeoutMs = host.timeoutMs > 0 ? host.timeoutMs : kFallbackTimeoutMs;
+  party->silenceMs = silenceOf(host);
   party->generation = forkGeneration();
   Address& address = party->address;
   address = {};
@@ -118,6 +122,11 @@ std::string_view settingOf(const koloTransportHost& host, const char* name) {
   constexpr std::size_t kEnd = offsetof(koloTransportHost, setting) + sizeof host.setting;
   const char* const value = host.size >= kEnd && host.setting != nullptr ? host.setting(name) : nullptr;
   return value != nullptr ? value : "";
+}
+
+int silenceOf(const koloTransportHost& host) {
+  const std::string text(settingOf(host, "KOLO_SILENCE_MS"));
+  return text.empty() ? network::kSilenceMs : std::atoi(text.c_str());
 }
 
 const Place* placeOf(const Party& party, const Socket& socket) {

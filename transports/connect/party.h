@@ -11,6 +11,9 @@
 
 namespace kolo::connect {
 
+// As KOLO_SILENCE_MS.
+int silenceOf(const koloTransportHost& host);
+
 // A KOLO_... setting as text, which ends with a zero and stays as long as the host does; empty: there is none.
 std::string_view settingOf(const koloTransportHost& host, const char* name);
 
@@ -29,6 +32,7 @@ struct Party {
   int rank;
   int ranks;
   int timeoutMs;
+  int silenceMs;        // how long a peer's host may be silent
   unsigned generation;  // of the process that opened it: a forked child has a copy that it must not use
   bool listens = false;
 

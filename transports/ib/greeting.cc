@@ -1,11 +1,12 @@
 #include "greeting.h"
 
 #include <fmt/format.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+
+#include "network/silence.h"
 
 namespace kolo::ib {
 namespace {
@@ -25,15 +26,7 @@ Greeting::Greeting(Home& home, connect::Caller peer, connect::Socket socket, boo
     : home_(home), peer_(peer), talk_(std::move(socket)), isDialler_(isDialler),
       stage_(isDialler ? Stage::kAnswer : Stage::kOffer), since_(Clock::now()) {
   randombytes_buf(&nonce_, sizeof nonce_);
-  // A host that is silent is noticed by the kernel after some twenty seconds.
-  const auto set = [&](int level, int name, int value) {
-    (void)setsockopt(talk_.fd(), level, name, &value, sizeof value);
-  };
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 10);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 2);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 5);
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 20000);
+  network::limitSilence(talk_.fd(), home_.settings.silenceMs);
   if (!isDialler_) return;
   Message offer{};
   offer.kind = Kind::kOffer;

@@ -64,6 +64,7 @@ Settings readSettings(const koloTransportHost& host) {
   settings.rails = numberOf(host, "KOLO_IB_RAILS", settings.rails);
   settings.trafficClass = numberOf(host, "KOLO_IB_TRAFFIC_CLASS", settings.trafficClass);
   settings.serviceLevel = numberOf(host, "KOLO_IB_SERVICE_LEVEL", settings.serviceLevel);
+  settings.silenceMs = connect::silenceOf(host);
   constexpr std::size_t kEnd = offsetof(koloTransportHost, nearNics) + sizeof host.nearNics;
   const bool isNamed = !settings.devices.empty() && settings.devices.front() != '^';
   if (host.size >= kEnd && host.nearNics != nullptr && !isNamed) settings.near = words(host.nearNics);

@@ -24,6 +24,7 @@ struct Settings {
   int rails = 0;
   int trafficClass = 0;
   int serviceLevel = 0;
+  int silenceMs = 0;  // how long a peer's host may be silent
 };
 Settings readSettings(const koloTransportHost& host);
 

@@ -85,8 +85,9 @@ void Device::log(int level, const char* line) {
 std::unique_ptr<Way> Device::makeWay(const connect::Caller& peer, std::vector<connect::Socket> rails) {
   auto way = std::make_unique<Way>();
   way->peer = peer;
+  way->silenceMs = party_.silenceMs;
   for (connect::Socket& socket : rails) {
-    prepare(socket);
+    prepare(socket, party_.silenceMs);
     const std::uint64_t lends = lendFrom(socket);
     way->rails.push_back(std::make_unique<Rail>(way.get(), std::move(socket), memories_));
     way->rails.back()->sender.lendFrom(lends);

@@ -228,10 +228,13 @@ void Device::lookAfter() {
     // What the peer sent before is taken first, if this thread has not been here for a while.
     if (!way->isLost && way->isBroken && now > way->endedAt + kEndTime && !takeRest(*way)) lose(*way, way->why);
     if (way->isLost) continue;
-    const auto silent =
-        std::find_if(way->rails.begin(), way->rails.end(), [](const auto& rail) { return isSilent(rail->socket); });
-    if (silent != way->rails.end())
-      lose(*way, "its host has not answered for ten seconds; it is down, or the network between is");
+    const int silenceMs = way->silenceMs;
+    const auto silent = std::find_if(way->rails.begin(), way->rails.end(),
+                                     [&](const auto& rail) { return isSilent(rail->socket, silenceMs); });
+    if (silent == way->rails.end()) continue;
+    lose(*way,
+         fmt::format("its host has not answered for {} ms (KOLO_SILENCE_MS); it is down, or the network between is",
+                     silenceMs));
   }
 }
 

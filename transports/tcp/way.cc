@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "../common/why.h"
+#include "network/silence.h"
 
 namespace kolo::tcp {
 namespace {
@@ -91,7 +92,7 @@ std::uint64_t Way::drain(Scratch& scratch) {
     if (rail->sender.broken() != 0) continue;
     while (recv(fd, scratch.data(), scratch.size(), MSG_DONTWAIT) > 0) {
     }
-    if (isClosed(rail->socket) || isSilent(rail->socket)) continue;
+    if (isClosed(rail->socket) || isSilent(rail->socket, silenceMs)) continue;
     int unacknowledged = 0;
     (void)ioctl(fd, SIOCOUTQ, &unacknowledged);
     left += rail->sender.size();
@@ -102,26 +103,20 @@ std::uint64_t Way::drain(Scratch& scratch) {
   return left;
 }
 
-// A host that is silent while nothing is under way is noticed by the kernel after some twenty seconds. TCP_USER_TIMEOUT
-// is not for the rest: it also ends connections to a peer that lives and takes nothing for a while, because it
-// computes.
-void prepare(const connect::Socket& socket) {
-  const auto set = [&](int level, int name, int value) {
-    (void)setsockopt(socket.fd(), level, name, &value, sizeof value);
-  };
-  set(IPPROTO_TCP, TCP_NODELAY, 1);
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 10);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 2);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 5);
+void prepare(const connect::Socket& socket, int silenceMs) {
+  const int yes = 1;
+  (void)setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  // Not limitSilence(): a peer that lives may take nothing for a while, because it computes.
+  network::watchForSilence(socket.fd(), silenceMs);
 }
 
-bool isSilent(const connect::Socket& socket) {
-  constexpr std::uint32_t kSilenceMs = 10000, kTries = 3;
+bool isSilent(const connect::Socket& socket, int silenceMs) {
+  constexpr std::uint32_t kTries = 3;
   tcp_info info{};
   socklen_t bytes = sizeof info;
   if (getsockopt(socket.fd(), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return false;
-  return info.tcpi_last_ack_recv >= kSilenceMs && std::max(info.tcpi_retransmits, info.tcpi_probes) >= kTries;
+  return info.tcpi_last_ack_recv >= static_cast<std::uint32_t>(silenceMs) &&
+         std::max(info.tcpi_retransmits, info.tcpi_probes) >= kTries;
 }
 
 bool isClosed(const connect::Socket& socket) {

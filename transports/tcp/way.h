@@ -36,6 +36,7 @@ struct Rail {
 
 struct Way {
   connect::Caller peer;
+  int silenceMs = 0;  // how long its host may be silent
   std::vector<std::unique_ptr<Rail>> rails;
   bool isLost = false;
   bool isBroken = false;        // cannot be sent by; what the peer has sent is still taken
@@ -57,11 +58,11 @@ struct Way {
 };
 
 // Options of every connection, once it is proven.
-void prepare(const connect::Socket& socket);
+void prepare(const connect::Socket& socket, int silenceMs);
 
-// Bytes are under way, and the other host has answered nothing for ten seconds, however often they were sent again. A
-// peer that merely does not take them does answer.
-bool isSilent(const connect::Socket& socket);
+// Bytes are under way, and the other host has answered nothing for so long, however often they were sent again. A peer
+// that merely does not take them does answer.
+bool isSilent(const connect::Socket& socket, int silenceMs);
 // There is no connection any more.
 bool isClosed(const connect::Socket& socket);
 
