@@ -23,6 +23,15 @@ constexpr std::int64_t kAwakeNs = 1'000'000;
 // that they lack.
 constexpr std::int64_t kTurnsNs = 2'000'000, kLibrarysTurnsNs = 5'000;
 
+// The yields of a real-time thread let no ordinary thread have its core, where the rank that it waits for may be one.
+// How the thread is scheduled is asked every now and then, for that may change.
+constexpr std::int64_t kRealTimeTurnsNs = 100'000, kAskIntervalNs = 10'000'000;
+
+bool isRealTime() {
+  const int policy = ::sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;
+  return policy == SCHED_FIFO || policy == SCHED_RR || policy == SCHED_DEADLINE;
+}
+
 // What comes by posted links comes while this rank makes progress: a look. Where the rank is thought to have a core it
 // looks in vain once more, then lets others run: if nobody else wants the core, that costs little; but hosts may share
 // one, as containers do. Where the last yields found nobody, and looks cost no system call, the core is offered less
@@ -56,7 +65,7 @@ Fault Waiter::keepWaiting(int peer, executor::WaitState& state, bool isMessage, 
   // One or the other: the function may let others run itself, as Open MPI's does where ranks are more than cores, and
   // what was waited for may have come meanwhile.
   if (++state.rounds % 2 != 0 || !userProgress_.make()) {
-    rest(peer, state, now - state.startedNs);
+    rest(peer, state, now);
   }
   return {};
 }
@@ -65,15 +74,26 @@ void Waiter::end() {
   if (std::exchange(saysWait_, false)) setup_.waiting.end();
 }
 
+bool Waiter::isLong(std::int64_t waitedNs, std::int64_t now) {
+  if (caller.isLibrarys) return waitedNs > kLibrarysTurnsNs;
+  if (waitedNs <= kRealTimeTurnsNs || waitedNs > kTurnsNs) return waitedNs > kTurnsNs;
+  if (now >= askedNs_ + kAskIntervalNs) {
+    askedNs_ = now;
+    isRealTime_ = isRealTime();
+  }
+  return isRealTime_;
+}
+
 // Leaves the core to others for a moment. A rank that waits for posted links may sleep in their transport, which wakes
 // it.
-void Waiter::rest(int peer, executor::WaitState& state, std::int64_t waitedNs) {
-  const bool isLong = waitedNs > (caller.isLibrarys ? kLibrarysTurnsNs : kTurnsNs);
-  const bool maySleep = isLong || waitedNs > kAwakeNs;
+void Waiter::rest(int peer, executor::WaitState& state, std::int64_t now) {
+  const std::int64_t waitedNs = now - state.startedNs;
+  const bool naps = isLong(waitedNs, now);
+  const bool maySleep = naps || waitedNs > kAwakeNs;
   if (maySleep && setup_.posts && (peer < 0 ? !setup_.peers.reachesByMapping() : setup_.peers[peer].isPosted())) {
     sharing_.sleeps();
     setup_.peers.progress(peer, static_cast<int>(napNs(waitedNs) / 1000));
-  } else if (isLong) {
+  } else if (naps) {
     state.naps = true;
     nap(waitedNs, longestNapNs());
   } else {

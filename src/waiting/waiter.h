@@ -67,11 +67,15 @@ class Waiter {
   int looks() const;
 
  private:
-  void rest(int peer, executor::WaitState& state, std::int64_t waitedNs);
+  // The rank has taken turns for so long that it naps from then on.
+  bool isLong(std::int64_t waitedNs, std::int64_t nowNs);
+  void rest(int peer, executor::WaitState& state, std::int64_t nowNs);
 
   const Setup setup_;
   UserProgress userProgress_;
   CoreSharing sharing_;
+  std::int64_t askedNs_ = 0;  // when the thread's scheduling was asked for last
+  bool isRealTime_ = false;
   bool saysWait_ = false;  // Setup::waiting has been told, in this operation
 };
 
