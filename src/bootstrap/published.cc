@@ -200,8 +200,9 @@ Result<koloUniqueId> readPublished(const std::string& path, Clock::time_point de
   if (published.isFailure) return published.why;
   if (published.space == processSpace()) return published.id;
   // Pids of another container mean nothing here: ask the hub itself.
-  KOLO_ASSIGN(const IdContents id, decodeId(published.id));
-  if (answers(id, std::min(deadline, Clock::now() + std::chrono::seconds(1)))) return published.id;
+  const Result<IdContents> id = decodeId(published.id);
+  if (!id.ok()) return error(koloInProgress, "{} may have been left behind: {}", path, id.status().message());
+  if (answers(id.value(), std::min(deadline, Clock::now() + std::chrono::seconds(1)))) return published.id;
   return error(koloInProgress, "the process that wrote {} does not answer", path);
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/settings.h"
 #include "bootstrap/process_info.h"
+#include "bootstrap/published.h"
 #include "bootstrap_fixture.h"
 #include "support/deadline.h"
 
@@ -356,6 +357,32 @@ TEST_CASE("what a crashed job left behind does not mislead the next one of its n
   CHECK(alone.code() == koloTimeout);
   CHECK(contains(alone.message(), "which is dead"));
   CHECK(contains(alone.message(), "KOLO_INIT_TIMEOUT_MS"));
+  requireAllOk(meet(job));
+}
+
+TEST_CASE("what a job of another version left behind in another container keeps no rank from waiting", "[bootstrap]") {
+  const TemporaryDirectory directory;
+  const Environment environment(Variables{{"XDG_RUNTIME_DIR", directory.path}});
+  LauncherJob job;
+  job.ranks = 2;
+  job.jobName = "older " + directory.path;
+  REQUIRE(rendezvous(job, 1000).ok());
+  const std::vector<std::string> files = filesIn(fmt::format("{}/kolo-{}", directory.path, ::geteuid()));
+  REQUIRE(files.size() == 1);
+  IdContents older = contentsOf(newId());
+  older.format = kIdFormat - 1;
+  REQUIRE(publish(files[0], encodeId(older)).ok());
+  {
+    std::fstream file(files[0], std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(9 + 4 + 8 + 7);  // no namespaces have this number
+    file.put('\x7f');
+  }
+  LauncherJob other = job;
+  other.rank = 1;
+  const Status alone = rendezvous(other, 200).status();
+  INFO(alone.message());
+  CHECK(alone.code() == koloTimeout);
+  CHECK(contains(alone.message(), fmt::format("(format {})", kIdFormat - 1)));
   requireAllOk(meet(job));
 }
 
