@@ -292,6 +292,7 @@ class HandleTable {
   static constexpr unsigned kFieldBits = 24;
   static constexpr std::uint32_t kField = (1 << kFieldBits) - 1;
   static constexpr std::uint32_t kMostSlots = 1 << kFieldBits;
+  static_assert(kKind < 1 << 16);
 
   static std::uint32_t slotNumberOf(std::uintptr_t handle) { return static_cast<std::uint32_t>(handle) & kField; }
   static std::uint32_t generationOf(std::uintptr_t handle) {

@@ -14,8 +14,8 @@
 
 namespace kolo {
 
-template <class Function>
-std::thread startQuietly(Function&& function) {
+template <class Thread = std::thread, class Function>
+Thread startQuietly(Function&& function) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -23,7 +23,7 @@ std::thread startQuietly(Function&& function) {
     ~Restore() { pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
     const sigset_t& mask;
   } const restore{before};
-  return std::thread(std::forward<Function>(function));
+  return Thread(std::forward<Function>(function));
 }
 
 // function(i) for each i < count, side by side, in a thread for each. None of them begins before all have a thread:

@@ -8,7 +8,7 @@
 
 #include <memory>
 #include <mutex>
-#include <vector>
+#include <unordered_map>
 
 #include "base/status.h"
 #include "comm/operation.h"
@@ -25,7 +25,8 @@ class Reductions {
  private:
   mutable std::mutex mutex_;
   // Handles count up from koloNumOps and are not used again, so that all ranks that create alike have like handles.
-  std::vector<std::shared_ptr<const CustomReduction>> entries_;
+  int next_ = koloNumOps;
+  std::unordered_map<int, std::shared_ptr<const CustomReduction>> entries_;
 };
 
 }  // namespace kolo::comm

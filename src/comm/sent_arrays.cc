@@ -27,7 +27,9 @@ std::optional<std::string> SentArrays::answer(std::string_view question) {
     return std::nullopt;
   std::memcpy(static_cast<void*>(&asked), question.data(), sizeof asked);
   const std::lock_guard lock(mutex_);
-  Sent& sent = sent_[static_cast<int>(asked.rank)];
+  const auto found = sent_.find(static_cast<int>(asked.rank));
+  if (found == sent_.end()) return std::string(1, kNotYet);
+  Sent& sent = found->second;
   // A rank that asks for one has those before it.
   for (; sent.first < asked.number && !sent.descriptions.empty(); ++sent.first) sent.descriptions.pop_front();
   if (sent.first != asked.number || sent.descriptions.empty()) return std::string(1, kNotYet);

@@ -103,7 +103,7 @@ class Turn {
 
   // Lets others borrow the turn that was entered, until takeBack(). Nobody enters it meanwhile.
   void lend(std::uint64_t entered) {
-    isLent_.store(true, std::memory_order_relaxed);
+    isLent_.store(true, std::memory_order_release);  // [lent] what was done in the turn is visible to who borrows it
     if (entered != kByBias) giveBack();
   }
   void takeBack(std::uint64_t entered) {
@@ -145,7 +145,7 @@ class Turn {
   Bias* bias() const { return bias_.load(std::memory_order_relaxed); }
   // Whether somebody has the next place.
   bool isDue() const { return issued_.load(std::memory_order_seq_cst) != served_.load(std::memory_order_acquire); }
-  bool isLent() const { return isLent_.load(std::memory_order_relaxed); }
+  bool isLent() const { return isLent_.load(std::memory_order_acquire); }  // [lent]
   // Whether the turn was free: neither borrowed, nor had by a place. [occupied] what was done in it before is visible.
   bool occupy() { return !occupied_.exchange(true, std::memory_order_acquire); }
 

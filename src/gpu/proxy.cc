@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/quiet_thread.h"
 
 namespace kolo::gpu {
 namespace {
@@ -26,7 +27,7 @@ constexpr std::int64_t kPatienceNs = 500'000'000;   // until a lost link counts,
 
 Proxy::Proxy(Setup setup)
     : setup_(std::move(setup)), taken_(setup_.rings.size()), goodbyes_(static_cast<std::size_t>(setup_.peers->ranks())),
-      goneNs_(goodbyes_.size()), given_(setup_.rings.size()), thread_([this] { work(); }) {}
+      goneNs_(goodbyes_.size()), given_(setup_.rings.size()), thread_(startQuietly([this] { work(); })) {}
 
 Proxy::~Proxy() { end(); }
 

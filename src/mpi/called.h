@@ -38,6 +38,7 @@
 #pragma weak PMPI_Status_set_elements
 #pragma weak PMPI_Type_commit
 #pragma weak PMPI_Type_contiguous
+#pragma weak PMPI_Type_create_hindexed
 #pragma weak PMPI_Type_create_struct
 #pragma weak PMPI_Type_dup
 #pragma weak PMPI_Type_free

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/quiet_thread.h"
 #include "links/surroundings.h"
 
 namespace kolo::traffic {
@@ -43,7 +44,7 @@ Traffic::Traffic(const Setup& setup) : setup_(setup) {
 void Traffic::begin(MessageEngine& messages) {
   messages_ = &messages;
   mayReroute_ = posts() && setup_.peers.mayReroute();
-  if (mayReroute_) caretaker_ = std::jthread([this](const std::stop_token& stop) { takeCare(stop); });
+  if (mayReroute_) caretaker_ = startQuietly<std::jthread>([this](const std::stop_token& stop) { takeCare(stop); });
 }
 
 // Where an open link leads.

@@ -2,7 +2,6 @@
 
 #include <catch2/catch.hpp>
 #include <cstdint>
-#include <memory>
 #include <set>
 #include <vector>
 
@@ -12,7 +11,7 @@ using Table = HandleTable<int, 0x4b54>;
 
 TEST_CASE("a table of handles grows with the objects, and tells them from what has gone and what never was") {
   constexpr int kObjects = 40'000;
-  const auto table = std::make_unique<Table>();
+  static auto* const table = new Table;  // tables live as long as the process
   std::vector<int> objects(kObjects);
   std::vector<std::uintptr_t> handles;
   for (int& object : objects) handles.push_back(table->add(&object));

@@ -178,7 +178,7 @@ TEST_CASE("Who is inside by the bias does not enter again", "[turn]") {
 }
 
 TEST_CASE("A handle's bias is not inherited by the next object of the slot, nor reached by an older handle", "[turn]") {
-  static kolo::HandleTable<Turn, 0x717201> table;
+  static kolo::HandleTable<Turn, 0x7172> table;
   Turn first, second;
   const std::uintptr_t old = table.add(&first);
   first.leanOn(table.biasOf(old));
