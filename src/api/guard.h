@@ -26,8 +26,8 @@ std::string& lastError();
 koloResult_t keepError(const char* function, const Status& status);
 koloResult_t keepException(const char* function);  // REQUIRES: one is being handled
 
-// Runs the body of an API function, in the usual floating-point mode. Threads of the library are started in there, so
-// they have it, too. calculates: false for what finds the mode itself where it needs it.
+// Runs the body of an API function, in the usual floating-point mode. calculates: false for what finds the mode itself
+// where it needs it.
 template <bool calculates = true, class Body>
 koloResult_t guard(const char* function, Body&& body) noexcept {
   const UsualFloatMode usual(calculates);

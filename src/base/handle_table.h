@@ -197,10 +197,11 @@ class HandleTable {
 
   // Empty if the handle is dead.
   Weak<T> remember(std::uintptr_t handle) {
-    Slot* const entry = findSlot(handle);
+    const std::uint32_t slot = slotNumberOf(handle);
+    Slot* const entry = slotAt(slot);
     if (entry == nullptr) return {};
     const std::uint32_t generation = entry->generation.load(std::memory_order_acquire);  // [handle]
-    if ((generation & kField) != generationOf(handle)) return {};
+    if ((generation & 1) == 0 || encode(slot, generation) != handle) return {};
     return {*entry, generation};
   }
 
@@ -279,6 +280,8 @@ class HandleTable {
   // lock, do not exist here.
   void disown() {
     new (&mutex_) std::mutex;
+    new (&free_) std::vector<std::uint32_t>;  // it may have been changing
+    oldestFree_ = 0;
     for (std::uint32_t slot = 0; slot < used_; ++slot) {
       Slot& entry = *slotAt(slot);
       if ((entry.generation.load(std::memory_order_relaxed) & 1) != 0) entry.generation.fetch_add(1);

@@ -49,7 +49,7 @@ class Patience {
 
  private:
   static constexpr int kYields = 100;
-  const std::int64_t mostNs_;
+  std::int64_t mostNs_;
   std::int64_t sinceNs_ = 0;
   int rounds_ = 0;
 };

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/float_mode.h"
+
 namespace kolo {
 
 template <class Thread = std::thread, class Function>
@@ -23,6 +25,7 @@ Thread startQuietly(Function&& function) {
     ~Restore() { pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
     const sigset_t& mask;
   } const restore{before};
+  const UsualFloatMode usual;  // a thread begins with that of the one that starts it
   return Thread(std::forward<Function>(function));
 }
 

@@ -65,10 +65,10 @@ void Channel::fail(const std::string& why) {
 }
 
 void Channel::onReadable() {
-  static auto* const room =
-      new std::array<char, kReadBytes>;  // of the reactor's thread; one for all channels: a hub has many
+  static constinit std::array<char, kReadBytes>
+      room{};  // of the reactor's thread; one for all channels: a hub has many
   for (int i = 0; i < kReadsPerEvent && socket_.valid(); ++i) {
-    const ssize_t got = ::recv(socket_.fd(), room->data(), room->size(), 0);
+    const ssize_t got = ::recv(socket_.fd(), room.data(), room.size(), 0);
     const int errnum = errno;
     if (got == 0) return fail("connection closed");
     if (got < 0) {
@@ -81,7 +81,7 @@ void Channel::onReadable() {
     if (closing_) {
       input_.clear();
     } else {
-      input_.append(room->data(), static_cast<std::size_t>(got));
+      input_.append(room.data(), static_cast<std::size_t>(got));
       parse();
     }
     if (input_.empty()) input_.shrink_to_fit();

@@ -98,6 +98,7 @@ Result<IdContents> startHubOnReactor(Reactor& reactor, const Secret& secret, std
 }  // namespace
 
 Result<IdContents> startHub(const Secret& secret, std::uint16_t port) {
+  (void)processIdentity();  // made here, not by the reactor's thread while another one forks
   KOLO_ASSIGN(Reactor* const reactor, Reactor::get());
   Result<IdContents> result = error(koloInvalidUsage, "the process is exiting");
   (void)reactor->call([&] { result = startHubOnReactor(*reactor, secret, port); });

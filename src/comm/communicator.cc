@@ -271,9 +271,13 @@ void Communicator::sayGoodbye() {
 
 Status Communicator::removeWindow(Window** window) {
   planning_.forget();
-  backend_->drain();  // kernels use it until they end; those of a failed communicator end soon
+  backend_->drain();        // kernels use it until they end; those of a failed communicator end soon
+  windows_.hide(**window);  // a peer that has dropped it is not to read of it in a message
   Status status = failed() ? failure() : windows_.agree(membership_, **window);
-  if (!failed() && status.code() == koloMismatch) return status;
+  if (!failed() && status.code() == koloMismatch) {
+    windows_.show(**window);
+    return status;
+  }
   // Other ranks, which have not answered, still have it and would name it in headers.
   if (!failed() && !status.ok()) fail({status.code(), membership_.jobRank(rank()), status.message()});
   windows_.drop(**window, [&](std::shared_ptr<const Window> dropped) { backend_->release(std::move(dropped)); });

@@ -212,7 +212,7 @@ void Messages::sendToSelf(const Send& send) {
     return;
   }
   const Receive receive = *match;
-  receives_.erase(match);
+  forget(match);
   deliver(receive, message);
 }
 
@@ -228,9 +228,10 @@ bool Messages::progressPair(int peer, bool readsAll) {
   return wrote || read || took || gave || sent;
 }
 
-void Messages::goOn() {
-  progress(true);
+bool Messages::goOn() {
+  const bool moved = progress(true);
   endOverdue();
+  return moved;
 }
 
 bool Messages::progress(bool readsAll) {
@@ -283,6 +284,7 @@ Status Messages::attend(Request& request, const Aside* aside, std::int64_t until
     if (polling.until([&] { return progress(false); })) {
       state = {};
       if (setup_.traffic.posts()) request.moved();  // a transport does not tell for which request it moves data
+      if (aside != nullptr && aside->isBorrowed()) return {};  // its holder may be waiting for it
       continue;
     }
     const std::int64_t now = nowNs();

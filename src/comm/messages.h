@@ -64,7 +64,7 @@ class Messages final : public MessageEngine {
   // Moves whatever can be moved; never waits. True if anything did. Lines that nobody here waits for are read too only
   // if asked for: where they stand they cost nothing, but a peer whose lines are full waits.
   bool progress(bool readsAll);
-  void goOn() override;
+  bool goOn() override;
   // Whether anything has still to be done: for a request, for a peer's, or for what a transport has not sent yet.
   bool needsCare() const;
   // The link to a peer has been replaced: says once more what opened the lane, if anything did, and clears anew what
@@ -219,6 +219,11 @@ class Messages final : public MessageEngine {
   // Whether the receiver is to read the message where it is.
   bool isRead(const Send& send) const;
   void answered(Pair& pair, const device::MessageLine& line);
+  // One that has been matched: mostly the oldest, which costs less.
+  void forget(std::deque<Receive>::iterator receive) {
+    if (receive == receives_.begin()) receives_.pop_front();
+    else receives_.erase(receive);
+  }
   void deliver(const Receive& receive, const Unexpected& message);
   std::optional<Status> takeInPlace(Pair& pair, const Receive& receive, const Unexpected& message, std::uint64_t bytes);
   void sendToSelf(const Send& send);

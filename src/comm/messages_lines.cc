@@ -276,7 +276,7 @@ void Messages::takeMessage(int peer, const MessageLine& line, const unsigned cha
       executor::copy(match->data, data, bytes, false);
     }
     Request* const request = match->request;
-    receives_.erase(match);
+    forget(match);
     end(request, std::move(status));
   } else {
     Unexpected message{peer, line.tag, line.datatype, line.bytes, {}, isRequest, line.id, {}};
@@ -286,7 +286,7 @@ void Messages::takeMessage(int peer, const MessageLine& line, const unsigned cha
       unexpected_.push_back(std::move(message));
     } else {
       const Receive receive = *match;
-      receives_.erase(match);
+      forget(match);
       deliver(receive, message);
     }
   }

@@ -5,6 +5,7 @@
 
 #include "base/caller.h"
 #include "base/clock.h"
+#include "base/float_mode.h"
 #include "comm/communicator.h"
 
 namespace kolo::comm {
@@ -230,6 +231,7 @@ void Requests::executeFirst(Lock& lock, bool isInside) {
 
 // Under the turn, which has been entered so.
 void Requests::execute(Queued& queued, std::uint64_t entered) {
+  const UsualFloatMode usual;  // the thread may be in a call that calculates nothing itself
   const MayWait asEver;
   const WithTimeout its(queued.request->timeoutMs());
   for (const Operation& operation : queued.operations) {
@@ -259,7 +261,7 @@ void Requests::wait(Request& request, std::int64_t untilNs) {
       const Aside aside(turn_);
       if (aside) holdAndTakePost();
       if (aside.isBorrowed()) {
-        (void)owner_.messages().look(state);
+        if (owner_.messages().look(state)) patience = this->patience();
       } else if (aside && !owner_.messages().isIdle()) {
         (void)owner_.messages().attend(request, &aside, untilNs);
       }
@@ -278,11 +280,11 @@ void Requests::rest(Patience& patience) const {
   patience.restOr([this] { return owner_.waiter().userProgress().make(); });
 }
 
-void Requests::look() {
+bool Requests::look() {
   if (hasCollectives()) hurry();
-  if (!needsCare()) return;
+  if (!needsCare()) return false;
   executor::WaitState state;
-  (void)lookAfterMessages(state);
+  return lookAfterMessages(state);
 }
 
 bool Requests::lookAfterMessages(executor::WaitState& state) {
@@ -316,8 +318,9 @@ bool Requests::settlesAtOnce() {
 namespace {
 
 // The communicator is kept for the time of the look alone: it may be ended while others are waited for.
-void look(const Weak<Communicator>& place) {
-  if (const Pin<Communicator> found = place.lock()) found->requests().look();
+bool look(const Weak<Communicator>& place) {
+  const Pin<Communicator> found = place.lock();
+  return found && found->requests().look();
 }
 
 Status resultOf(const Request& request) { return request.isOver() ? request.status() : Status(koloInProgress, {}); }
@@ -354,12 +357,18 @@ int waitAny(std::span<Request* const> requests, std::int64_t untilNs) {
     });
   }
   const auto isOver = [](const Request* request) { return request->isOver(); };
+  const auto makeUsersProgress = [&] {
+    return std::count_if(places.begin(), places.end(), [](const Weak<Communicator>& place) {
+             const Pin<Communicator> found = place.lock();
+             return found && found->waiter().userProgress().make();
+           }) != 0;
+  };
   for (Patience patience;;) {
     const auto first = std::find_if(requests.begin(), requests.end(), isOver);
     if (first != requests.end()) return static_cast<int>(first - requests.begin());
     if (nowNs() >= untilNs) return -1;
-    for (const Weak<Communicator>& place : places) look(place);
-    patience.rest();
+    if (std::count_if(places.begin(), places.end(), look) != 0) patience = Patience();
+    patience.restOr(makeUsersProgress);
   }
 }
 

@@ -78,8 +78,8 @@ class Requests {
   void wait(Request& request, std::int64_t untilNs);
   // Executes what the request stands for, if nobody has begun with it. REQUIRES: the thread is inside by its bias.
   void executeInside(const Request& request);
-  // Makes progress that needs no waiting.
-  void look();
+  // Makes progress that needs no waiting. Whether anything moved.
+  bool look();
   // The own thread begins at once with what nobody has begun.
   void hurry();
   // To be called before a request asks for a notice. koloSystemError: there is no thread that could give it.

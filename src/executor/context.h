@@ -20,6 +20,7 @@ using ReduceKernel = void (*)(const device::ReduceArgs& args);
 // One wait, from its first poll on.
 struct WaitState {
   std::int64_t startedNs = 0;  // 0: the owner has not been asked yet
+  std::int64_t idleNs = 0;     // since when nothing has moved; 0: it has just now
   std::int64_t checkedNs = 0;  // the peer's board was looked at
   std::int64_t saidNs = 0;     // this rank said that it waits
   std::uint64_t rounds = 0;

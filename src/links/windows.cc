@@ -205,13 +205,22 @@ Result<Window*> Windows::keep(Membership& membership, std::unique_ptr<Window> wi
     log::info("window at {}, {} bytes: operations on it go through staging: {}", fmt::ptr(window->begin), window->bytes,
               why.empty() ? "another rank's part cannot be mapped" : why);
   }
-  if (window->zeroCopy && window->bytes != 0) extents_.insert(extents_.begin(), {window->begin, window->bytes, index});
+  show(*window);
   ++changes_;
   if (window->zeroCopy) ++zeroCopies_;
   Window* result = window.get();
   if (index == windows_.size()) windows_.emplace_back();
   windows_[index] = std::move(window);
   return result;
+}
+
+void Windows::show(const Window& window) {
+  if (window.zeroCopy && window.bytes != 0)
+    extents_.insert(extents_.begin(), {window.begin, window.bytes, window.index});
+}
+
+void Windows::hide(const Window& window) {
+  std::erase_if(extents_, [&](const Extent& extent) { return extent.index == window.index; });
 }
 
 unsigned char* Windows::placeOf(int rank, std::uint64_t address, std::uint64_t bytes) const {
@@ -272,7 +281,7 @@ void Windows::drop(const Window& window, const std::function<void(std::shared_pt
   const std::uint32_t index = window.index;
   ++changes_;
   if (window.zeroCopy) --zeroCopies_;
-  std::erase_if(extents_, [&](const Extent& extent) { return extent.index == index; });
+  hide(window);
   for (int rank = 0; rank < ranks_; ++rank) table(rank)[index] = {};
   std::unique_ptr<Window> dropped = std::move(windows_[index]);
   if (release) release(std::move(dropped));

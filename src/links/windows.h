@@ -55,6 +55,9 @@ class Windows {
   Result<Window*> addMapped(Membership& membership, Peers& peers, void* const* parts, const std::size_t* bytes);
   // Collective: an error unless all ranks name the same window. Takes nothing away.
   Status agree(Membership& membership, const Window& window) const;
+  // Whether buffers of this rank are found in it: the others are not to read of a window that they may have dropped.
+  void hide(const Window& window);
+  void show(const Window& window);
   // Takes it away, with the links held: devices of posted ones may have registered it. release: takes the
   // window over; without one it ends there.
   void drop(const Window& window, const std::function<void(std::shared_ptr<const Window>)>& release = {});

@@ -36,7 +36,7 @@ namespace kolo::traffic {
 class MessageEngine {
  public:
   // Goes on with what can go on, while the rank waits for something else.
-  virtual void goOn() = 0;
+  virtual bool goOn() = 0;
   // The link to a peer has been replaced: what is of messages, and may be lost, is said once more.
   virtual device::Fault beginAgain(int peer) = 0;
 

@@ -84,7 +84,7 @@ Fault Traffic::checkMessages(int peer, executor::WaitState& state, std::int64_t 
 }
 
 Fault Traffic::keepWaiting(const Work& work, int peer, executor::WaitState& state) {
-  messages_->goOn();
+  if (messages_->goOn()) state.idleNs = 0;
   const std::int64_t now = nowNs();
   const Fault fault = checkWait(peer, state, false, now);
   if (fault.kind != Fault::kNone) return fault;

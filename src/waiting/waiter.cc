@@ -62,6 +62,10 @@ Fault Waiter::check(int peer, executor::WaitState& state, bool isMessage, std::i
 
 Fault Waiter::keepWaiting(int peer, executor::WaitState& state, bool isMessage, std::int64_t now) {
   if (const Fault fault = check(peer, state, isMessage, now); fault.kind != Fault::kNone) return fault;
+  if (state.idleNs == 0) {
+    state.idleNs = now;
+    state.naps = false;
+  }
   // One or the other: the function may let others run itself, as Open MPI's does where ranks are more than cores, and
   // what was waited for may have come meanwhile.
   if (++state.rounds % 2 != 0 || !userProgress_.make()) {
@@ -87,12 +91,12 @@ bool Waiter::isLong(std::int64_t waitedNs, std::int64_t now) {
 // Leaves the core to others for a moment. A rank that waits for posted links may sleep in their transport, which wakes
 // it.
 void Waiter::rest(int peer, executor::WaitState& state, std::int64_t now) {
-  const std::int64_t waitedNs = now - state.startedNs;
+  const std::int64_t waitedNs = now - state.idleNs;
   const bool naps = isLong(waitedNs, now);
   const bool maySleep = naps || waitedNs > kAwakeNs;
   if (maySleep && setup_.posts && (peer < 0 ? !setup_.peers.reachesByMapping() : setup_.peers[peer].isPosted())) {
     sharing_.sleeps();
-    setup_.peers.progress(peer, static_cast<int>(napNs(waitedNs) / 1000));
+    setup_.peers.progress(peer, static_cast<int>(std::min(napNs(waitedNs), longestNapNs()) / 1000));
   } else if (naps) {
     state.naps = true;
     nap(waitedNs, longestNapNs());

@@ -17,7 +17,11 @@ constexpr milliseconds kInterval{10};
 
 // Never destroyed: its thread may outlive the objects of this library by a moment.
 Remains& Remains::instance() {
-  static auto* const remains = new Remains;
+  static constinit std::mutex making;
+  static constinit Remains* remains = nullptr;
+  const std::lock_guard lock(making);
+  // The parent's, in a forked child: its lock may be held for ever.
+  if (remains == nullptr || remains->generation_ != connect::forkGeneration()) remains = new Remains;
   return *remains;
 }
 
@@ -29,7 +33,6 @@ Remains::Remains() : generation_(connect::forkGeneration()) {
 void Remains::keep(std::unique_ptr<Way> way, milliseconds timeAtEnd) { instance().add(std::move(way), timeAtEnd); }
 
 void Remains::add(std::unique_ptr<Way> way, milliseconds timeAtEnd) {
-  if (generation_ != connect::forkGeneration()) return;  // made in a parent: its lock may be held for ever
   const std::lock_guard lock(mutex_);
   ways_.push_back(std::move(way));
   timeAtEnd_ = std::max(timeAtEnd_, timeAtEnd);
