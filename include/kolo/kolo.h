@@ -499,7 +499,7 @@ KOLO_API koloResult_t koloCommDestroy(koloComm_t comm);
 /* Makes every operation of comm, on all ranks, return koloAborted in bounded time. comm stays, as one that has failed
  * (rule 10). If comm has failed before, nothing changes.
  * Parameters: reason: more words for the message on all ranks; NULL: none.
- * Blocks: no.
+ * Blocks: until the thread of the control plane has sent it; not for other ranks.
  * Threads: any thread, at any time, also inside a function of the caller (rule 11). A progress function so ends the
  *   operation that it is part of.
  * Source: MPIX_Comm_revoke of ULFM (Open MPI 5). */
@@ -546,8 +546,9 @@ typedef void (*koloProgressFunction_t)(void* context);
  * Errors: koloInvalidUsage inside a group and inside a function of the caller. */
 KOLO_API koloResult_t koloCommSetProgress(koloComm_t comm, koloProgressFunction_t function, void* context);
 /* Sets the watch function of comm: a progress function for which nobody waits.
- * A thread that waits sleeps longer and longer all the same, and calls the function between two sleeps, that is, every
- * 10 milliseconds or more often. An example is a function that looks for signals, and calls koloCommRevoke.
+ * A thread that waits for operations sleeps longer and longer all the same, and calls the function between two sleeps,
+ * that is, every 10 milliseconds or more often. An example is a function that looks for signals, and calls
+ * koloCommRevoke. It is not called in calls that wait for the ranks otherwise (koloCommSplit, windows and the like).
  * Parameters: as koloCommSetProgress.
  * Blocks, Stream, Errors: as koloCommSetProgress. */
 KOLO_API koloResult_t koloCommSetWatch(koloComm_t comm, koloProgressFunction_t function, void* context);
@@ -816,7 +817,7 @@ KOLO_API koloResult_t koloGroupEnd(void);
  *
  * Progress
  *  - A thread that waits for a request makes progress for all requests of its communicator.
- *  - While no thread waits, a thread of the communicator takes over within 2 milliseconds. It takes a collective with
+ *  - While no thread waits, a thread of the communicator takes over within 4 milliseconds. It takes a collective with
  *    koloRequestNotify at once.
  *  - This thread is started with the first request that is not done when its call returns. It sleeps while there are no
  *    requests.
