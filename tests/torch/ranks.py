@@ -41,6 +41,7 @@ def _rank(function, rank, ranks, port, output, others, arguments):
     os.dup2(output.fileno(), 2)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs the tests in the background ignores it
     os.environ.update(
         RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
     )
