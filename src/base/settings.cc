@@ -263,9 +263,8 @@ std::string describe(const Setting& setting) {
     case Kind::kBool: return "1 or 0";
     case Kind::kPorts: return "a range of ports such as 17000-17999, from 1 to 65535";
     case Kind::kDevice:
-      return "cpu, or a CUDA device such as gpu0, cuda0, xpu0 or 0, and no stream's number: operations take streams, "
-             "not "
-             "numbers";
+      return "cpu, or a CUDA device such as gpu0, cuda0, xpu0 or 0, without a stream's number, which no operation "
+             "takes";
     case Kind::kText: break;
   }
   return setting.words != nullptr ? fmt::format("one of {}", setting.words) : "text";
