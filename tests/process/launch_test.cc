@@ -311,7 +311,7 @@ TEST_CASE("an environment variable that is malformed is named with its value and
   expect({{"KOLO_PORT_RANGE", "17000-70000"}}, {"KOLO_PORT_RANGE", "17000-70000", "17000-17999"});
   expect({{"KOLO_PORT_RANGE", "17001-17000"}}, {"KOLO_PORT_RANGE", "17001-17000", "expected"});
   expect({{"KOLO_ALGORITHM", "all_reduce:fast"}}, {"KOLO_ALGORITHM", "fast", "ring"});
-  expect({{"KOLO_DEVICE", "gpu0:1"}}, {"KOLO_DEVICE", "gpu0:1", "no stream's number"});
+  expect({{"KOLO_DEVICE", "gpu0:1"}}, {"KOLO_DEVICE", "gpu0:1", "without a stream's number"});
   expect({{"KOLO_DEVICE", "tpu0"}}, {"KOLO_DEVICE", "tpu0", "a CUDA device such as gpu0"});
   expect({{"KOLO_DEVICE", "4096"}}, {"KOLO_DEVICE", "4096", "expected"});
   expect({{"KOLO_RANK", "0"}}, {"KOLO_RANK", "KOLO_SIZE"});
