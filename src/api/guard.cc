@@ -6,6 +6,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "base/forever.h"
 #include "base/of_thread.h"
 #include "executor/host/user_fold.h"
 
@@ -42,13 +43,6 @@ koloResult_t keepException(const char* function) {
 
 namespace {
 
-// Made by the linker, all zero, so that a page of a table takes memory only when it is used; never destroyed.
-template <class Table>
-union Forever {
-  constexpr Forever() : table() {}
-  ~Forever() {}
-  Table table;
-};
 constinit Forever<Communicators> theCommunicators;
 constinit Forever<Streams> theStreams;
 constinit Forever<Windows> theWindows;
@@ -57,11 +51,11 @@ constinit Forever<Events> theEvents;
 
 }  // namespace
 
-constinit Communicators& communicators = theCommunicators.table;
-constinit Streams& streams = theStreams.table;
-constinit Windows& windows = theWindows.table;
-constinit Requests& requests = theRequests.table;
-constinit Events& events = theEvents.table;
+constinit Communicators& communicators = theCommunicators.object;
+constinit Streams& streams = theStreams.object;
+constinit Windows& windows = theWindows.object;
+constinit Requests& requests = theRequests.object;
+constinit Events& events = theEvents.object;
 
 namespace {
 

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/forever.h"
+
 namespace kolo {
 namespace {
 
@@ -18,15 +20,14 @@ std::string limitBehind(int errnum) {
                      static_cast<std::uint64_t>(limit.rlim_cur));
 }
 
+constinit Forever<std::string> none;
+
 }  // namespace
 
 Status::Status(koloResult_t code, std::string message)
     : failure_(code == koloSuccess ? nullptr : std::make_unique<Failure>(Failure{code, std::move(message)})) {}
 
-const std::string& Status::message() const {
-  static const std::string* const none = new std::string;
-  return failure_ ? failure_->message : *none;
-}
+const std::string& Status::message() const { return failure_ ? failure_->message : none.object; }
 
 Status systemError(int errnum, const std::string& what) {
   char text[128];
