@@ -99,6 +99,7 @@ void Communicator::makeWaiter(const Surroundings& around) {
   const int spin = static_cast<int>(settings::integer("KOLO_SPIN"));
   waiter_ = std::make_unique<Waiter>(Waiter::Setup{.failure = failure_,
                                                    .peers = *peers_,
+                                                   .asleep = boards_->own().asleep,
                                                    .waiting = waiting_,
                                                    .timeoutMs = options_.timeoutMs,
                                                    .cores = around.cores,

@@ -40,6 +40,7 @@ void Messages::aim(Pair& pair) {
   // A chunk by a posted link costs a signal, and another for the credit: the fewer the better.
   pair.chunkBytes = pair.isPosted ? layout_.slotBytes : std::min<std::uint64_t>(layout_.slotBytes, kStreamChunkBytes);
   pair.out = out.lane;
+  pair.asleep = pair.isPosted ? nullptr : &setup_.boards.of(pair.peer).asleep;
   pair.outEager = out.eagerSlots;
   pair.outStream = out.streamSlots;
 }

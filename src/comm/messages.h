@@ -162,6 +162,7 @@ class Messages final : public MessageEngine {
     const unsigned char* inEager = nullptr;
     const unsigned char* inStream = nullptr;
     device::MessageLane* out = nullptr;  // in the peer's
+    device::Counter* asleep = nullptr;   // as device::Link has it
     unsigned char* outEager = nullptr;
     unsigned char* outStream = nullptr;
     std::uint64_t linesWritten = 0, linesRead = 0;

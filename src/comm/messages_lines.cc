@@ -43,7 +43,7 @@ void Messages::post(const Pair& pair, const device::Post& post) {
 // As Exchange::signal. REQUIRES: open.
 void Messages::signal(Pair& pair, device::Counter& counter, std::uint64_t value, device::Post request) {
   device::storeRelease(counter, value);
-  if (!pair.isPosted) return;
+  if (!pair.isPosted) return executor::wakeIfAsleep(*pair.asleep);
   request.counter = &counter;
   request.value = value;
   post(pair, request);
@@ -53,8 +53,7 @@ void Messages::signal(Pair& pair, device::Counter& counter, std::uint64_t value,
 // receive what they are for. A peer that has gone needs none.
 void Messages::credit(Pair& pair, device::Counter device::MessageLane::*counter, std::uint64_t value) {
   if (pair.out == nullptr) return;
-  device::storeRelease(pair.out->*counter, value);
-  if (pair.isPosted) post(pair, {.counter = &(pair.out->*counter), .value = value, .more = device::More::kLater});
+  signal(pair, pair.out->*counter, value, {.more = device::More::kLater});
 }
 
 void Messages::publishSlot(Pair& pair, const unsigned char* slot, std::uint64_t bytes) {

@@ -33,7 +33,8 @@ class BlockTeam {
   KOLO_DEVICE bool failed() const { return failed_; }
 
   static constexpr bool kIsOneThread = false;
-  static constexpr bool kPosts = Platform::kPosts, kOpens = false, kServesLists = Platform::kServesLists;
+  static constexpr bool kPosts = Platform::kPosts, kWakes = false, kOpens = false,
+                        kServesLists = Platform::kServesLists;
   static constexpr bool kReadsLists = Platform::kReadsLists;
   static constexpr std::uint64_t kFoldBytes = 1 << 21;  // at a time: a call costs more than caches give
 

@@ -14,6 +14,8 @@
 //   kPosts                                 whether it serves posted links too:
 //   void post(link, post)                  hands a request to the link's transport, or fails; by one thread, or in
 //                                          spread()
+//   kWakes                                 whether peers by mapped links may sleep:
+//   void wake(link)                        wakes the peer, if it sleeps, behind what was written for it
 //   kOpens                                 whether links are made when they are first needed:
 //   bool open(link)                        makes the link, if it has no outbox yet, or fails; by one thread
 //   bool leader()                          true on one of its threads
@@ -74,14 +76,16 @@ class Exchange {
   KOLO_DEVICE Piece pieceFrom(int peer) const { return work_.output(work_.partFrom(peer)); }
 
   // Tells the peer, by a counter in its memory, what this rank has written there before: on a mapped link by a release
-  // store. On a posted one the mirror is changed, and a request brings over `bytes` bytes from `data` on and then the
-  // counter. By one thread.
-  KOLO_DEVICE void signal(Link& link, Counter& counter, std::uint64_t value, std::uint32_t rail = 0,
-                          const void* data = nullptr, std::uint64_t bytes = 0) const {
+  // store. On a posted one the mirror is changed, and a request brings over its data and then the counter. By one
+  // thread.
+  KOLO_DEVICE void signal(Link& link, Counter& counter, std::uint64_t value, const Post& request = {}) const {
     storeRelease(counter, value);
     if constexpr (Team::kPosts) {
-      if (link.isPosted) team_.post(link, Post{rail, data, bytes, &counter, value});
+      if (link.isPosted) {
+        return team_.post(link, {request.rail, request.data, request.bytes, &counter, value, request.more});
+      }
     }
+    if constexpr (Team::kWakes) team_.wake(link);
   }
 
  private:

@@ -120,8 +120,9 @@ KOLO_DEVICE void writeHeader(Exchange<Team>& exchange, int peer, const void* pay
     const WindowRef send = offeredInput(work, peer), recv = offeredOutput(work, peer);
     line.refs = {send.offset, recv.offset, send.index, stagesEarly(work) ? kStagedEarly : recv.index};
   }
-  exchange.signal(link, line.number, number, 0, &line,
-                  kHeaderBytesBeforeNumber);  // [header] everything above is visible to a reader of this number
+  exchange.signal(
+      link, line.number, number,
+      {0, &line, kHeaderBytesBeforeNumber});  // [header] everything above is visible to a reader of this number
 }
 
 // Opens the operation towards a peer. Waits only if as many headers as may be are owed by it. As often as the peer

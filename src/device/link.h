@@ -145,6 +145,7 @@ struct Link {
   // Of a mapped link: not 0 once the peer has left an operation with an error [gave up]; and on a GPU, where this
   // rank's kernels say so to the peer.
   const Counter* gaveUp = nullptr;
+  Counter* asleep = nullptr;  // of a mapped link on the host: not 0 while the peer sleeps (executor/host/sleep.h)
   Counter* gaveUpThere = nullptr;
 
   // How far we are; known to this rank alone. In a team of several threads only the leader writes them, after the last

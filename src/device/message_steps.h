@@ -22,7 +22,7 @@ KOLO_DEVICE void announceMessage(Exchange<Team>& exchange, int peer, const Messa
   line.signature = flow.word;
   line.count = flow.count;
   line.refs = {flow.ref.index != 0 ? flow.ref.offset : 0, 0, flow.ref.index, 0};
-  exchange.signal(link, line.number, number, 0, &line, kHeaderBytesBeforeNumber);  // [header]
+  exchange.signal(link, line.number, number, {0, &line, kHeaderBytesBeforeNumber});  // [header]
 }
 template <class Team>
 KOLO_DEVICE bool hasHeader(Exchange<Team>& exchange, int peer) {

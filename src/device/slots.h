@@ -43,8 +43,8 @@ KOLO_DEVICE_CALL void publishSlot(Exchange<Team>& exchange, int peer, std::uint6
   const std::uint64_t number = ++link.sent;
   const std::uint32_t rail = static_cast<std::uint32_t>(number) & link.railMask;
   // [chunk] after the team's stores into the slot
-  exchange.signal(link, link.outbox->signals.tail[rail], number, rail,
-                  link.outSlots + number % work.slots * work.slotBytes, bytes);
+  exchange.signal(link, link.outbox->signals.tail[rail], number,
+                  {rail, link.outSlots + number % work.slots * work.slotBytes, bytes});
 }
 
 // Waits for the peer's next chunk. nullptr after a failure.
@@ -62,11 +62,7 @@ KOLO_DEVICE_CALL const unsigned char* awaitSlot(Exchange<Team>& exchange, int pe
 // writes its header. Either brings the credit over if it has been kept until then, to go together with something else.
 template <class Team>
 KOLO_DEVICE void credit(Exchange<Team>& exchange, Link& link, std::uint64_t number) {
-  Counter& head = link.outbox->signals.head;
-  storeRelease(head, number);  // [credit]
-  if constexpr (Team::kPosts) {
-    if (link.isPosted) exchange.team().post(link, Post{.counter = &head, .value = number, .more = More::kLater});
-  }
+  exchange.signal(link, link.outbox->signals.head, number, {.more = More::kLater});  // [credit]
 }
 template <class Team>
 KOLO_DEVICE_CALL void releaseSlot(Exchange<Team>& exchange, int peer) {

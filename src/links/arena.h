@@ -33,6 +33,7 @@ struct alignas(64) Board {
   device::Counter left;    // 1: the rank has destroyed its communicator
   device::Counter gaveUp;  // 1: it has left an operation with an error, and its buffers are the caller's again
   device::Counter writes;  // peer + 1 while the rank writes in a peer's ordinary memory; 0: it does not
+  alignas(64) device::Counter asleep;  // an executor::AsleepWord, which peers look at often
 };
 
 // What is sent of a board to a peer by a posted link, when its writer has waited for a while.

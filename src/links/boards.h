@@ -49,7 +49,7 @@ class Boards {
   // ---- what peers say
 
   // REQUIRES: a link that maps the peer's memory.
-  const Board& of(int peer) const { return *reinterpret_cast<const Board*>(peers_[peer].arena + layout_.boardAt()); }
+  Board& of(int peer) const { return *reinterpret_cast<Board*>(peers_[peer].arena + layout_.boardAt()); }
   // What a peer by a posted link has sent.
   const Notice& noticeOf(int peer) const { return *layout_.part(peers_.arena() + layout_.partAt(peer)).notice; }
   // What this rank sends to it, in the mirror; or its notice itself. REQUIRES: a link.

@@ -54,6 +54,7 @@ void Traffic::aim(device::Link& link) {
   link.outSlots = out.slots;
   link.isPosted = setup_.peers[link.peer].isPosted();
   link.gaveUp = link.isPosted ? nullptr : &setup_.boards.of(link.peer).gaveUp;
+  link.asleep = link.isPosted ? nullptr : &setup_.boards.of(link.peer).asleep;
   link.railMask = setup_.peers[link.peer].link->rails() - 1;
 }
 

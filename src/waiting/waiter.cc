@@ -32,6 +32,10 @@ bool isRealTime() {
   return policy == SCHED_FIFO || policy == SCHED_RR || policy == SCHED_DEADLINE;
 }
 
+// A rank that sleeps is woken by what its peers write, but not by a failure, nor by another thread of its own process
+// that wants the communicator: either is noticed so much later than it could be.
+constexpr std::int64_t kSleepsOfAWait = 8;
+
 // What comes by posted links comes while this rank makes progress: a look. Where the rank is thought to have a core it
 // looks in vain once more, then lets others run: if nobody else wants the core, that costs little; but hosts may share
 // one, as containers do. Where the last yields found nobody, and looks cost no system call, the core is offered less
@@ -99,7 +103,9 @@ void Waiter::rest(int peer, executor::WaitState& state, std::int64_t now) {
     setup_.peers.progress(peer, static_cast<int>(std::min(napNs(waitedNs), longestNapNs()) / 1000));
   } else if (naps) {
     state.naps = true;
-    nap(waitedNs, longestNapNs());
+    if (executor::maySleep(setup_.asleep)) {
+      executor::sleep(setup_.asleep, std::clamp(waitedNs / kSleepsOfAWait, kLeastNapNs, longestNapNs()));
+    }
   } else {
     yield();
   }

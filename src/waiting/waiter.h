@@ -1,8 +1,8 @@
 // How a rank waits for others: the deadline, the failure that ends the wait, and who has the core meanwhile.
 //
 // A wait is a loop of looks at what it waits for. Between two looks it calls keepWaiting(), which says whether to give
-// up. The rank polls for a while where it has a core, and yields. After a long time it naps (base/patience.h), or
-// sleeps in a transport that can wake it.
+// up. The rank polls for a while where it has a core, and yields. After a long time it sleeps, and is woken by what
+// comes: where memory is mapped by the peer that writes (executor/host/sleep.h), else in a transport that can wake it.
 //
 // Thread safety: under the communicator's turn, and with its links held where some are posted, but for polling(),
 // userProgress(), cores(), sharesCores() and longestNapNs(), which any thread may call.
@@ -17,6 +17,7 @@
 
 #include "base/patience.h"
 #include "executor/context.h"
+#include "executor/host/sleep.h"
 #include "failure/cause.h"
 #include "failure/failure_state.h"
 #include "links/peers.h"
@@ -34,6 +35,7 @@ class Waiter {
   struct Setup {
     const failure::FailureState& failure;
     links::Peers& peers;
+    executor::AsleepWord& asleep;  // of this rank's board
     failure::Waiting& waiting;
     int timeoutMs = 0;   // the communicator's
     int cores = 1;       // that the ranks may use, all together

@@ -5,6 +5,7 @@
 #include "device/work.h"
 #include "executor/context.h"
 #include "executor/host/reduce.h"
+#include "executor/host/sleep.h"
 #include "executor/host/user_fold.h"
 
 namespace kolo::executor {
@@ -14,7 +15,7 @@ class HostTeam {
   HostTeam(const device::Work& work, const Context& context) : work_(work), context_(context) {}
 
   static constexpr bool kIsOneThread = true;
-  static constexpr bool kPosts = true, kOpens = true, kServesLists = true, kReadsLists = true;
+  static constexpr bool kPosts = true, kWakes = true, kOpens = true, kServesLists = true, kReadsLists = true;
   static constexpr std::uint64_t kFoldBytes = 1 << 16;  // at a time
 
   static constexpr bool leader() { return true; }
@@ -54,6 +55,8 @@ class HostTeam {
     const device::Fault fault = context_.owner->post(work_, link, post);
     if (fault.kind != device::Fault::kNone) fail(fault);
   }
+
+  void wake(const device::Link& link) { wakeIfAsleep(*link.asleep); }
 
   void copy(void* dst, const void* src, std::uint64_t bytes, bool streaming) {
     executor::copy(dst, src, bytes, streaming);

@@ -1,0 +1,34 @@
+#include "base/membarrier.h"
+
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+namespace kolo {
+namespace {
+
+bool membarrier(int command) { return syscall(__NR_membarrier, command, 0, 0) == 0; }
+
+const bool has = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+[[maybe_unused]] const bool hears = membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED);
+
+}  // namespace
+
+bool hasMembarrier() { return has; }
+
+void barrierInThreads() {
+  // It may fail when the kernel lacks memory for a moment, or if this process has to register again (after a fork,
+  // say).
+  const timespec nap{0, 1'000'000};
+  while (!membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
+    const bool registered = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+    if (registered && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
+    if (membarrier(MEMBARRIER_CMD_GLOBAL)) return;
+    nanosleep(&nap, nullptr);
+  }
+}
+
+bool barrierInProcesses() { return membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED); }
+
+}  // namespace kolo
