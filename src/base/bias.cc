@@ -1,8 +1,11 @@
 #include "base/bias.h"
 
 #include <mutex>
+#include <new>
 #include <vector>
 
+#include "base/forever.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/membarrier.h"
 #include "base/of_thread.h"
@@ -14,10 +17,9 @@ struct Bias::Threads {
   std::mutex mutex;
   std::vector<Thread*> unused;
 
-  static Threads& all() {
-    static auto* const instance = new Threads;
-    return *instance;
-  }
+  static Forever<Threads> all;
+  static const int beginsAnew;
+
   Thread* take() {
     const std::lock_guard lock(mutex);
     if (unused.empty()) return new Thread;
@@ -31,6 +33,9 @@ struct Bias::Threads {
   }
 };
 
+constinit Forever<Bias::Threads> Bias::Threads::all;
+[[maybe_unused]] const int Bias::Threads::beginsAnew = beginAnewBy([] { new (&all.object) Threads; });
+
 thread_local constinit Bias::Thread* Bias::thisThread = nullptr;
 constinit Bias::Thread Bias::revoking;
 
@@ -42,10 +47,10 @@ bool Bias::isPossible() {
 
 void Bias::give() {
   struct Lease {
-    Thread* const thread = Threads::all().take();
+    Thread* const thread = Threads::all.object.take();
     ~Lease() {
       thisThread = nullptr;
-      Threads::all().giveBack(thread);
+      Threads::all.object.giveBack(thread);
     }
   };
   if (thisThread == nullptr) thisThread = ofThread<Lease>().thread;

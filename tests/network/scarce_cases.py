@@ -16,12 +16,14 @@ def shell(script, *words):
 class Directories(Case):
     """The file by which ranks meet cannot be written."""
 
+    # The library is found even if what lies in /tmp, as this tree may, is hidden.
+    ENVIRONMENT = {"KOLO_ROOT": "", "XDG_RUNTIME_DIR": "", "TMPDIR": "", "KOLO_INIT_TIMEOUT_MS": LONG, "LD_LIBRARY_PATH": "src"}
+
     def expect_told(self, trouble, words):
         network = self.network(1)
         since = time.monotonic()
         script = f"mount -t tmpfs {trouble}"
-        ranks = self.start(network, shell(script, "unshare", "-m"), per_host=3,
-                           environment={"KOLO_ROOT": "", "XDG_RUNTIME_DIR": "", "TMPDIR": "", "KOLO_INIT_TIMEOUT_MS": LONG})
+        ranks = self.start(network, shell(script, "unshare", "-m"), per_host=3, environment=self.ENVIRONMENT)
         for rank in range(3):
             self.expect_failure(ranks, rank, since, 20, (REMOTE if rank > 0 else SYSTEM,), words, "TMPDIR", "KOLO_ROOT")
         for rank in (1, 2):
@@ -37,7 +39,7 @@ class Directories(Case):
     def test_that_one_rank_cannot_use_are_told_to_rank_0(self):
         network = self.network(1)
         since = time.monotonic()
-        environment = {"KOLO_ROOT": "", "XDG_RUNTIME_DIR": "", "TMPDIR": "", "KOLO_SIZE": "2", "KOLO_INIT_TIMEOUT_MS": LONG}
+        environment = {**self.ENVIRONMENT, "KOLO_SIZE": "2"}
         ranks = self.start(network, [Programs.rank, "join"], per_host=2, only=[0], environment=environment)
         ranks += self.start(network, shell("mount -t tmpfs none /tmp && mkdir -m 755 /tmp/kolo-0", "unshare", "-m"), per_host=2, only=[1],
                             environment=environment)

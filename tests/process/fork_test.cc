@@ -139,6 +139,7 @@ KOLO_ROLE(forkDuringCalls);
 
 }  // namespace
 
+#ifndef __SANITIZE_THREAD__  // it has no threads in a child of a process that had some
 TEST_CASE("children that are forked after the last communicator begin anew, and so do theirs") {
   Job(1, "forkAfterUse").expectSuccess();
 }
@@ -146,6 +147,8 @@ TEST_CASE("children that are forked after the last communicator begin anew, and 
 TEST_CASE("a child that is forked from a process with a communicator is refused, and later ones are not") {
   Job(1, "forkWhileInUse").expectSuccess();
 }
+
+#endif
 
 TEST_CASE("a child that is forked while another thread is in a call does not hang", "[optimised]") {
   if (kSanitized) return;  // the sanitizers' allocators have locks that no fork renews

@@ -1,4 +1,6 @@
 // A rank that sleeps until a peer has written for it.
+#include "executor/host/sleep.h"
+
 #include <array>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -6,7 +8,6 @@
 #include <thread>
 
 #include "device/atomics.h"
-#include "executor/host/sleep.h"
 #include "support/deadline.h"
 #include "support/watchdog.h"
 

@@ -31,7 +31,8 @@ void wake(AsleepWord& word);
 // By who has just written something for the rank.
 inline void wakeIfAsleep(AsleepWord& word) {
   std::atomic_signal_fence(std::memory_order_seq_cst);  // [asleep] the compiler, too, keeps the look behind the store
-  if (device::loadRelaxed(word) != 0) [[unlikely]] wake(word);
+  if (device::loadRelaxed(word) != 0) [[unlikely]]
+    wake(word);
 }
 
 }  // namespace kolo::executor
