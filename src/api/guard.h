@@ -8,7 +8,6 @@
 #include <string>
 
 #include "base/caller.h"
-#include "base/float_mode.h"
 #include "base/fork.h"
 #include "base/handle_table.h"
 #include "base/log.h"
@@ -16,6 +15,7 @@
 #include "comm/communicator.h"
 #include "comm/group.h"
 #include "comm/stream.h"
+#include "common/float_mode.h"
 
 namespace kolo::api {
 

@@ -5,7 +5,7 @@
 
 #include "api/checks.h"
 #include "api/guard.h"
-#include "base/clock.h"
+#include "common/clock.h"
 
 namespace kolo::api {
 namespace {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/float_mode.h"
+#include "common/float_mode.h"
 
 namespace kolo {
 

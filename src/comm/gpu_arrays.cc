@@ -6,10 +6,10 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
 #include "comm/arrays.h"
 #include "comm/gpu_backend.h"
 #include "comm/in_turn.h"
+#include "common/clock.h"
 #include "memory/device_memory.h"
 
 namespace kolo::comm {

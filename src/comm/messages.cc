@@ -4,10 +4,10 @@
 #include <cstring>
 
 #include "base/caller.h"
-#include "base/clock.h"
 #include "base/datatypes.h"
 #include "comm/requests.h"
 #include "comm/turn.h"
+#include "common/clock.h"
 #include "device/copy_short.h"
 #include "executor/host/reduce.h"
 

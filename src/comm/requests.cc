@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "base/caller.h"
-#include "base/clock.h"
-#include "base/float_mode.h"
 #include "comm/communicator.h"
+#include "common/clock.h"
+#include "common/float_mode.h"
 
 namespace kolo::comm {
 namespace {

@@ -30,12 +30,12 @@
 #include <vector>
 
 #include "base/handle_table.h"
-#include "base/patience.h"
 #include "base/status.h"
 #include "comm/operation.h"
 #include "comm/request.h"
 #include "comm/stream.h"
 #include "comm/turn.h"
+#include "common/patience.h"
 #include "executor/context.h"
 
 namespace kolo::comm {

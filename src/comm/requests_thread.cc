@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "base/caller.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/quiet_thread.h"
 #include "comm/communicator.h"
 #include "comm/requests.h"
+#include "common/clock.h"
 
 namespace kolo::comm {
 namespace {

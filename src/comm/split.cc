@@ -5,11 +5,11 @@
 
 #include <algorithm>
 
-#include "base/clock.h"
 #include "base/settings.h"
 #include "bootstrap/wire.h"
 #include "comm/parts.h"
 #include "comm/undertake.h"
+#include "common/clock.h"
 
 namespace kolo::comm {
 namespace {

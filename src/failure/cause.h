@@ -14,8 +14,8 @@
 #include <string_view>
 
 #include "base/caller.h"
-#include "base/clock.h"
 #include "bootstrap/control.h"
+#include "common/clock.h"
 #include "device/work.h"
 #include "executor/context.h"
 #include "failure/call_terms.h"

@@ -6,8 +6,8 @@
 #include <chrono>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/quiet_thread.h"
+#include "common/clock.h"
 
 namespace kolo::gpu {
 namespace {

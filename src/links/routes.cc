@@ -8,8 +8,8 @@
 // may not be asked, the link fails with the reason.
 #include <algorithm>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "common/clock.h"
 #include "links/blob.h"
 #include "links/peers.h"
 

@@ -6,7 +6,7 @@
 #include "algorithms/bounds.h"
 #include "algorithms/catalogue.h"
 #include "algorithms/names.h"
-#include "base/float_mode.h"
+#include "common/float_mode.h"
 #include "planner/network.h"
 
 namespace kolo::planner {

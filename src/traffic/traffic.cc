@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/quiet_thread.h"
+#include "common/clock.h"
 #include "links/surroundings.h"
 
 namespace kolo::traffic {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/clock.h"
+#include "common/clock.h"
 #include "traffic/traffic.h"
 
 namespace kolo::traffic {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/caller.h"
-#include "base/clock.h"
+#include "common/clock.h"
 
 namespace kolo::waiting {
 namespace {

@@ -15,7 +15,7 @@
 
 #include <cstdint>
 
-#include "base/patience.h"
+#include "common/patience.h"
 #include "executor/context.h"
 #include "executor/host/sleep.h"
 #include "failure/cause.h"

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "base/clock.h"
+#include "common/clock.h"
 
 namespace kolo {
 
