@@ -143,17 +143,16 @@ int completeRequest_free(MPI_Request* request) {
 
 }  // namespace
 
-#define COMPLETION(Name, parameters, arguments)                                 \
-  extern "C" __attribute__((visibility("default"))) int MPI_##Name parameters { \
-    try {                                                                       \
-      sweepFreed();                                                             \
-      return complete##Name arguments;                                          \
-    } catch (const std::bad_alloc&) {                                           \
-      return raise(MPI_COMM_SELF, MPI_ERR_NO_MEM);                              \
-    }                                                                           \
-  }                                                                             \
-  extern "C" __attribute__((visibility("default"), alias("MPI_" #Name))) int PMPI_##Name parameters;
+#define FUNCTION(Name, parameters, arguments)      \
+  KOLO_MPI_DEFINE(Name, parameters) {              \
+    try {                                          \
+      sweepFreed();                                \
+      return complete##Name arguments;             \
+    } catch (const std::bad_alloc&) {              \
+      return raise(MPI_COMM_SELF, MPI_ERR_NO_MEM); \
+    }                                              \
+  }
 #include "mpi/completions.inc"
-#undef COMPLETION
+#undef FUNCTION
 
 }  // namespace kolo::mpi

@@ -145,86 +145,72 @@ const Known* find(MPI_Datatype datatype) {
   return lastDatatype.known != nullptr && lastDatatype.datatype == datatype ? lastDatatype.known : search(datatype);
 }
 
+// How a datatype was made, and with how many numbers, addresses, large counts and datatypes.
+struct Envelope {
+  bool isPredefined() const {
+    return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL ||
+           combiner == MPI_COMBINER_F90_COMPLEX || combiner == MPI_COMBINER_F90_INTEGER;
+  }
+
+  MPI_Count numbers = 0, addresses = 0, large = 0, types = 0;
+  int combiner = MPI_COMBINER_NAMED;
+};
+
+Envelope envelopeOf(MPI_Datatype datatype) {
+  Envelope its;
+#if MPI_VERSION >= 4
+  if (hasLargeCounts()) {
+    PMPI_Type_get_envelope_c(datatype, &its.numbers, &its.addresses, &its.large, &its.types, &its.combiner);
+    return its;
+  }
+#endif
+  int numbers = 0, addresses = 0, types = 0;
+  PMPI_Type_get_envelope(datatype, &numbers, &addresses, &types, &its.combiner);
+  its.numbers = numbers;
+  its.addresses = addresses;
+  its.types = types;
+  return its;
+}
+
 // What a derived datatype was made of. The constructors of MPI 4 that take large counts have these and displacements in
 // one array; here both are where the other constructors have them.
 class Contents {
  public:
   explicit Contents(MPI_Datatype datatype) {
+    const Envelope its = envelopeOf(datatype);
+    combiner = its.combiner;
+    if (its.isPredefined()) return;
+    std::vector<int> integers(static_cast<std::size_t>(its.numbers));
+    displacements.resize(static_cast<std::size_t>(its.addresses));
+    counts.resize(static_cast<std::size_t>(its.large));
+    datatypes.resize(static_cast<std::size_t>(its.types));
 #if MPI_VERSION >= 4
-    if (hasLargeCounts()) {
-      takeLarge(datatype);
-      return;
-    }
+    if (hasLargeCounts())
+      PMPI_Type_get_contents_c(datatype, its.numbers, its.addresses, its.large, its.types, integers.data(),
+                               displacements.data(), counts.data(), datatypes.data());
+    else
 #endif
-    take(datatype);
+      PMPI_Type_get_contents(datatype, static_cast<int>(its.numbers), static_cast<int>(its.addresses),
+                             static_cast<int>(its.types), integers.data(), displacements.data(), datatypes.data());
+    if (its.large == 0) {
+      counts.assign(integers.begin(), integers.end());
+    } else if (combiner == MPI_COMBINER_STRUCT) {
+      displacements.assign(counts.end() - its.types, counts.end());
+    }
   }
   ~Contents() {
     for (MPI_Datatype each : datatypes) {
-      if (!isPredefined(combinerOf(each))) PMPI_Type_free(&each);
+      if (!envelopeOf(each).isPredefined()) PMPI_Type_free(&each);
     }
   }
   Contents(const Contents&) = delete;
   Contents& operator=(const Contents&) = delete;
 
-  int combiner = MPI_COMBINER_NAMED;
+  int combiner;
   std::vector<MPI_Count> counts;
   std::vector<MPI_Aint> displacements;
   std::vector<MPI_Datatype> datatypes;
-
- private:
-  static bool isPredefined(int combiner) {
-    return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL ||
-           combiner == MPI_COMBINER_F90_COMPLEX || combiner == MPI_COMBINER_F90_INTEGER;
-  }
-  static int combinerOf(MPI_Datatype datatype);
-  void take(MPI_Datatype datatype);
-  void takeLarge(MPI_Datatype datatype);
 };
-
-int Contents::combinerOf(MPI_Datatype datatype) {
-  int combiner = MPI_COMBINER_NAMED;
-#if MPI_VERSION >= 4
-  if (hasLargeCounts()) {
-    MPI_Count numbers = 0, addresses = 0, large = 0, types = 0;
-    PMPI_Type_get_envelope_c(datatype, &numbers, &addresses, &large, &types, &combiner);
-    return combiner;
-  }
-#endif
-  int numbers = 0, addresses = 0, types = 0;
-  PMPI_Type_get_envelope(datatype, &numbers, &addresses, &types, &combiner);
-  return combiner;
-}
-
-void Contents::take(MPI_Datatype datatype) {
-  int numbers = 0, addresses = 0, types = 0;
-  PMPI_Type_get_envelope(datatype, &numbers, &addresses, &types, &combiner);
-  if (isPredefined(combiner)) return;
-  std::vector<int> integers(static_cast<std::size_t>(numbers));
-  displacements.resize(static_cast<std::size_t>(addresses));
-  datatypes.resize(static_cast<std::size_t>(types));
-  PMPI_Type_get_contents(datatype, numbers, addresses, types, integers.data(), displacements.data(), datatypes.data());
-  counts.assign(integers.begin(), integers.end());
-}
-
-#if MPI_VERSION >= 4
-// Of a datatype of either kind of constructor.
-void Contents::takeLarge(MPI_Datatype datatype) {
-  MPI_Count numbers = 0, addresses = 0, large = 0, types = 0;
-  PMPI_Type_get_envelope_c(datatype, &numbers, &addresses, &large, &types, &combiner);
-  if (isPredefined(combiner)) return;
-  std::vector<int> integers(static_cast<std::size_t>(numbers));
-  displacements.resize(static_cast<std::size_t>(addresses));
-  counts.resize(static_cast<std::size_t>(large));
-  datatypes.resize(static_cast<std::size_t>(types));
-  PMPI_Type_get_contents_c(datatype, numbers, addresses, large, types, integers.data(), displacements.data(),
-                           counts.data(), datatypes.data());
-  if (large == 0) {
-    counts.assign(integers.begin(), integers.end());
-  } else if (combiner == MPI_COMBINER_STRUCT) {
-    displacements.assign(counts.end() - types, counts.end());
-  }
-}
-#endif
 
 bool isDense(MPI_Datatype datatype);
 

@@ -200,16 +200,15 @@ int getWin_get_attr(MPI_Win win, int keyval, void* value, int* flag) {
 
 }  // namespace
 
-#define MEMORY(Name, parameters, arguments)                                     \
-  extern "C" __attribute__((visibility("default"))) int MPI_##Name parameters { \
-    try {                                                                       \
-      return get##Name arguments;                                               \
-    } catch (const std::bad_alloc&) {                                           \
-      return raise(MPI_COMM_SELF, MPI_ERR_NO_MEM);                              \
-    }                                                                           \
-  }                                                                             \
-  extern "C" __attribute__((visibility("default"), alias("MPI_" #Name))) int PMPI_##Name parameters;
+#define FUNCTION(Name, parameters, arguments)      \
+  KOLO_MPI_DEFINE(Name, parameters) {              \
+    try {                                          \
+      return get##Name arguments;                  \
+    } catch (const std::bad_alloc&) {              \
+      return raise(MPI_COMM_SELF, MPI_ERR_NO_MEM); \
+    }                                              \
+  }
 #include "mpi/memory.inc"
-#undef MEMORY
+#undef FUNCTION
 
 }  // namespace kolo::mpi

@@ -165,7 +165,7 @@ bool OnHost::isOfTwoGroups() const {
 }
 
 // With whom blocks are exchanged: of two groups those of the other one.
-MPI_Count OnHost::ranks() const {
+MPI_Count OnHost::otherRanks() const {
   if (!isOfTwoGroups()) return ownRanks();
   int ranks = 0;
   PMPI_Comm_remote_size(comm_, &ranks);
@@ -173,146 +173,62 @@ MPI_Count OnHost::ranks() const {
 }
 
 // Between two groups, `root` is a rank of the other one, or says that this rank is it, or that it has no part.
-OnHost::Role OnHost::roleAt(int root) const {
-  if (isOfTwoGroups()) return {root == MPI_ROOT, root >= 0};
-  return {root == rank(), true};
+OnHost::Role OnHost::roleIn(const Flow& flow) const {
+  if (!flow.isRooted()) return {true, true};
+  if (isOfTwoGroups()) return {flow.root == MPI_ROOT, flow.root >= 0};
+  return {flow.root == rank(), true};
 }
 
-// ---- what each collective reads and writes
+// ---- what a collective reads and writes
 
-OnHost::Data OnHost::blocks(const Numbers& counts, const Numbers& displs, MPI_Datatype datatype) const {
-  Data data{datatype, {}, 0};
-  if (!counts.isGiven() || !displs.isGiven()) return data;
-  const MPI_Count n = ranks();
-  for (int i = 0; i < n; ++i) data.parts.push_back({displs[i], counts[i]});
-  return data;
-}
-
-void OnHost::bring(const void*& sendbuf, const Data& sent) {
-  void* buffer = const_cast<void*>(sendbuf);
-  replace(buffer, sent, Use::kRead);
-  sendbuf = buffer;
-}
-
-void OnHost::bring(const void*& sendbuf, const Data& sent, void*& recvbuf, const Data& received) {
-  if (sendbuf == MPI_IN_PLACE) return replace(recvbuf, received, Use::kBoth);
-  bring(sendbuf, sent);
-  replace(recvbuf, received, Use::kWritten);
-}
-
-void OnHost::Bcast(void*& buffer, Count count, MPI_Datatype datatype, int root, MPI_Comm) {
-  const Role role = roleAt(root);
-  if (role.isRoot) {
-    replace(buffer, elements(count, datatype), Use::kRead);
-  } else if (role.isMember) {
-    replace(buffer, elements(count, datatype), Use::kWritten);
-  }
-}
-
-void OnHost::Allreduce(const void*& sendbuf, void*& recvbuf, Count count, MPI_Datatype datatype, MPI_Op, MPI_Comm) {
-  bring(sendbuf, elements(count, datatype), recvbuf, elements(count, datatype));
-}
-
-void OnHost::Reduce(const void*& sendbuf, void*& recvbuf, Count count, MPI_Datatype datatype, MPI_Op, int root,
-                    MPI_Comm) {
-  toRoot(
-      sendbuf, elements(count, datatype), recvbuf, [&] { return elements(count, datatype); }, root);
-}
-
-void OnHost::Reduce_scatter_block(const void*& sendbuf, void*& recvbuf, Count recvcount, MPI_Datatype datatype, MPI_Op,
-                                  MPI_Comm) {
-  const Data all = elements(recvcount * ownRanks(), datatype);
-  bring(sendbuf, all, recvbuf, sendbuf == MPI_IN_PLACE ? all : elements(recvcount, datatype));
-}
-
-void OnHost::Reduce_scatter(const void*& sendbuf, void*& recvbuf, Numbers recvcounts, MPI_Datatype datatype, MPI_Op,
-                            MPI_Comm) {
-  if (!recvcounts.isGiven()) return;
-  const int n = ownRanks();
-  Count total = 0;
-  for (int i = 0; i < n; ++i) total += recvcounts[i];
-  const Data all = elements(total, datatype);
-  bring(sendbuf, all, recvbuf, sendbuf == MPI_IN_PLACE ? all : elements(recvcounts[rank()], datatype));
-}
-
-void OnHost::Scan(const void*& sendbuf, void*& recvbuf, Count count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
-  Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
-}
-
-// The first rank's result stays as it is.
-void OnHost::Exscan(const void*& sendbuf, void*& recvbuf, Count count, MPI_Datatype datatype, MPI_Op, MPI_Comm) {
-  if (sendbuf != MPI_IN_PLACE) bring(sendbuf, elements(count, datatype));
-  replace(recvbuf, elements(count, datatype), Use::kBoth);
-}
-
-void OnHost::Allgather(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount,
-                       MPI_Datatype recvtype, MPI_Comm) {
-  bring(sendbuf, elements(sendcount, sendtype), recvbuf, elements(recvcount * ranks(), recvtype));
-}
-
-void OnHost::Allgatherv(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf,
-                        Numbers recvcounts, Numbers displs, MPI_Datatype recvtype, MPI_Comm) {
-  bring(sendbuf, elements(sendcount, sendtype), recvbuf, blocks(recvcounts, displs, recvtype));
-}
-
-void OnHost::Gather(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount,
-                    MPI_Datatype recvtype, int root, MPI_Comm) {
-  toRoot(
-      sendbuf, elements(sendcount, sendtype), recvbuf, [&] { return elements(recvcount * ranks(), recvtype); }, root);
-}
-
-void OnHost::Gatherv(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Numbers recvcounts,
-                     Numbers displs, MPI_Datatype recvtype, int root, MPI_Comm) {
-  toRoot(
-      sendbuf, elements(sendcount, sendtype), recvbuf, [&] { return blocks(recvcounts, displs, recvtype); }, root);
-}
-
-void OnHost::Scatter(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount,
-                     MPI_Datatype recvtype, int root, MPI_Comm) {
-  fromRoot(
-      sendbuf, [&] { return elements(sendcount * ranks(), sendtype); }, recvbuf, elements(recvcount, recvtype), root);
-}
-
-void OnHost::Scatterv(const void*& sendbuf, Numbers sendcounts, Numbers displs, MPI_Datatype sendtype, void*& recvbuf,
-                      Count recvcount, MPI_Datatype recvtype, int root, MPI_Comm) {
-  fromRoot(
-      sendbuf, [&] { return blocks(sendcounts, displs, sendtype); }, recvbuf, elements(recvcount, recvtype), root);
-}
-
-void OnHost::Alltoall(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount,
-                      MPI_Datatype recvtype, MPI_Comm) {
-  bring(sendbuf, elements(sendcount * ranks(), sendtype), recvbuf, elements(recvcount * ranks(), recvtype));
-}
-
-void OnHost::Alltoallv(const void*& sendbuf, Numbers sendcounts, Numbers sdispls, MPI_Datatype sendtype, void*& recvbuf,
-                       Numbers recvcounts, Numbers rdispls, MPI_Datatype recvtype, MPI_Comm) {
-  if (sendbuf != MPI_IN_PLACE) bring(sendbuf, blocks(sendcounts, sdispls, sendtype));
-  replace(recvbuf, blocks(recvcounts, rdispls, recvtype), sendbuf == MPI_IN_PLACE ? Use::kBoth : Use::kWritten);
-}
-
-std::vector<OnHost::Data> OnHost::blocksOfEach(const Numbers& counts, const Numbers& displs,
-                                               const MPI_Datatype* datatypes) const {
+// Between two groups, a reduce-scatter's blocks are for this rank's own.
+std::vector<OnHost::Data> OnHost::dataOf(const Side& side, bool isReduced) const {
+  using enum Side::Blocks;
+  if (side.blocks == kOne) return {{side.datatype, {{0, side.count}}}};
+  const bool areArrays = side.counts.isGiven() && (side.blocks <= kInARow || side.displs.isGiven()) &&
+                         (side.blocks != kTyped || side.datatypes != nullptr);
+  const MPI_Count ranks = isReduced ? ownRanks() : otherRanks();
+  if (side.blocks == kEach) return {{side.datatype, {{0, side.count * ranks}}}};
+  if (!areArrays) return {};
+  if (side.blocks == kOwn) return {{side.datatype, {{0, side.counts[rank()]}}}};
   std::vector<Data> each;
-  if (!counts.isGiven() || !displs.isGiven() || datatypes == nullptr) return each;
-  const MPI_Count n = ranks();
-  for (int i = 0; i < n; ++i)
-    each.push_back(
-        {counts[i] != 0 ? datatypes[i] : MPI_DATATYPE_NULL, {{0, counts[i]}}, static_cast<std::ptrdiff_t>(displs[i])});
+  Data all{side.datatype, {}};
+  MPI_Count end = 0;
+  for (int i = 0; i < ranks; end += side.counts[i++]) {
+    const MPI_Count count = side.counts[i];
+    if (side.blocks == kTyped) {
+      each.push_back({count != 0 ? side.datatypes[i] : MPI_DATATYPE_NULL, {{0, count}}, side.displs[i]});
+    } else {
+      all.parts.push_back({side.blocks == kInARow ? end : side.displs[i], count});
+    }
+  }
+  if (side.blocks != kTyped) each.push_back(std::move(all));
   return each;
 }
 
-void OnHost::Alltoallw(const void*& sendbuf, Numbers sendcounts, Numbers sdispls, const MPI_Datatype* sendtypes,
-                       void*& recvbuf, Numbers recvcounts, Numbers rdispls, const MPI_Datatype* recvtypes, MPI_Comm) {
-  const bool isInPlace = sendbuf == MPI_IN_PLACE;
-  if (!isInPlace) {
-    void* buffer = const_cast<void*>(sendbuf);
-    replace(buffer, blocksOfEach(sendcounts, sdispls, sendtypes), Use::kRead);
-    sendbuf = buffer;
-  }
-  replace(recvbuf, blocksOfEach(recvcounts, rdispls, recvtypes), isInPlace ? Use::kBoth : Use::kWritten);
+// A reduce-scatter in place has its input where it gets its result. Of an exclusive scan, the first rank's result stays
+// as it is.
+void OnHost::replaceAll(const Collective& its) {
+  const Role role = roleIn(its.flow);
+  const bool gives = its.flow.kind == Flow::Kind::kFromRoot ? role.isRoot : role.isMember;
+  const bool takes = its.flow.kind == Flow::Kind::kToRoot ? role.isRoot : role.isMember;
+  const bool isReduced = its.op != nullptr, isOneBuffer = its.given.argument == its.taken.argument;
+  if (its.given.blocks == Side::Blocks::kNone) return;
+  const bool isInPlace = its.given.isInPlace();
+  if (gives && !isInPlace) replace(*its.given.argument, dataOf(its.given, isReduced), Use::kRead);
+  if (!takes || (gives && isOneBuffer)) return;
+  const bool isRead = isInPlace || its.name == Hook::kExscan;
+  replace(*its.taken.argument, dataOf(isInPlace && isReduced ? its.given : its.taken, isReduced),
+          isRead ? Use::kBoth : Use::kWritten);
 }
 
 // ---- copies
+
+std::unique_ptr<OnHost> OnHost::of(Hook hook, const Collective& its) {
+  auto buffers = std::unique_ptr<OnHost>(new OnHost(hook, its.comm));
+  buffers->replaceAll(its);
+  return buffers->copies_.empty() ? nullptr : std::move(buffers);
+}
 
 OnHost::~OnHost() {
   for (const Copy& copy : copies_) {
@@ -374,7 +290,7 @@ void OnHost::replace(void*& buffer, std::span<const Data> all, Use use) {
   Copy& copy = copies_.back();
   if (use != Use::kWritten) {
     const char* const error = gpu::toHost(copy.data, device, read);
-    if (error != nullptr) throw MpiError{explain("from", error)};
+    if (error != nullptr) throw MpiError{raise(comm_, explain("from", error))};
   }
   if (use != Use::kRead) copy.written = std::move(described);
   buffer = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(copy.data) - static_cast<std::uintptr_t>(begin));

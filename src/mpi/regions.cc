@@ -36,38 +36,26 @@ void KeptDatatype::keep(Elements& elements) {
   elements.comm = MPI_COMM_SELF;
 }
 
-Region::Region(const Elements& elements, MPI_Count count, bool isCopied) : elements_(elements), count_(count) {
-  if (!elements.form.isRun || isCopied) copy_ = std::make_unique_for_overwrite<unsigned char[]>(bytes());
-}
-
-void Region::load() const {
-  if (copy_) elements_.pack(elements_.buffer, bytes(), copy_.get());
-}
-
-void Region::store() const {
-  if (copy_ && isStored_) elements_.unpack(copy_.get(), bytes(), elements_.buffer);
-}
-
 // Kolo's displacements are not negative: they begin at the block that lies first. The displacements of empty blocks may
 // be anything.
-Blocks::Blocks(const Elements& elements, int ranks, const Numbers& counts, const Numbers& displs, Placing placing)
-    : elements_(elements), ranks_(ranks) {
+Region::Region(const Elements& elements, int blocks, const Numbers& counts, const Numbers& displs, Placing placing)
+    : elements_(elements), blocks_(blocks) {
   place(counts, displs, placing);
 }
 
-Blocks::Blocks(std::vector<Elements> elements, const Numbers& counts, Placing placing)
-    : elements_(elements.front()), own_(std::move(elements)), ranks_(static_cast<int>(own_.size())) {
-  place(counts, static_cast<const int*>(nullptr), placing);
+Region::Region(std::vector<Elements> elements, const Numbers& counts)
+    : elements_(elements.front()), own_(std::move(elements)), blocks_(static_cast<int>(own_.size())) {
+  place(counts, {}, Placing::kFree);
 }
 
-void Blocks::place(const Numbers& counts, const Numbers& displs, Placing placing) {
-  if (ranks_ > kFew) many_ = std::make_unique_for_overwrite<std::size_t[]>(2 * static_cast<std::size_t>(ranks_));
+void Region::place(const Numbers& counts, const Numbers& displs, Placing placing) {
+  if (blocks_ > kFew) many_ = std::make_unique_for_overwrite<std::size_t[]>(2 * static_cast<std::size_t>(blocks_));
   std::size_t* const lengths = numbers();
-  std::size_t* const begins = lengths + ranks_;  // addresses, at first
+  std::size_t* const begins = lengths + blocks_;  // addresses, at first
   constexpr std::uintptr_t kNone = UINTPTR_MAX;
   std::uintptr_t first = kNone;
   bool areRuns = true;
-  for (int i = 0; i < ranks_; ++i) {
+  for (int i = 0; i < blocks_; ++i) {
     const Elements& elements = elementsOf(i);
     const MPI_Count count = counts[i], before = displs.isGiven() ? displs[i] : 0;
     lengths[i] = elements.bytes(count);
@@ -79,54 +67,54 @@ void Blocks::place(const Numbers& counts, const Numbers& displs, Placing placing
     areRuns = areRuns && elements.form.isRun;
   }
   data_ = first != kNone ? reinterpret_cast<unsigned char*>(first) : elements_.buffer;
-  for (int i = 0; i < ranks_; ++i) {
+  for (int i = 0; i < blocks_; ++i) {
     begins[i] = counts[i] != 0 ? begins[i] - first : 0;
-    extent_ = std::max(extent_, begins[i] + lengths[i]);
+    bytes_ = std::max(bytes_, begins[i] + lengths[i]);
   }
   const bool fits = areRuns && (placing == Placing::kFree || (placing == Placing::kInARow && isInARow()));
   if (!fits) useOwnMemory();
 }
 
-bool Blocks::isInARow() const {
+bool Region::isInARow() const {
   std::size_t end = 0;
-  for (int i = 0; i < ranks_; end += length(i++)) {
-    if (length(i) != 0 && displs()[i] != end) return false;
+  for (int i = 0; i < blocks_; end += counts()[i++]) {
+    if (counts()[i] != 0 && displs()[i] != end) return false;
   }
   return true;
 }
 
-void Blocks::useOwnMemory() {
+void Region::useOwnMemory() {
   std::size_t end = 0;
-  std::size_t* const begins = numbers() + ranks_;
-  places_.reserve(static_cast<std::size_t>(ranks_));
-  for (int i = 0; i < ranks_; end += length(i++)) {
+  std::size_t* const begins = numbers() + blocks_;
+  places_.reserve(static_cast<std::size_t>(blocks_));
+  for (int i = 0; i < blocks_; end += counts()[i++]) {
     places_.push_back(block(i));
     begins[i] = end;
   }
   copy_ = std::make_unique_for_overwrite<unsigned char[]>(end);
   data_ = copy_.get();
-  extent_ = end;
+  bytes_ = end;
 }
 
-bool Blocks::spans(const unsigned char* data, std::size_t bytes) const {
+bool Region::spans(const unsigned char* data, std::size_t bytes) const {
   const auto begin = reinterpret_cast<std::uintptr_t>(data_), other = reinterpret_cast<std::uintptr_t>(data);
-  return bytes != 0 && extent_ != 0 && other < begin + extent_ && begin < other + bytes;
+  return bytes != 0 && bytes_ != 0 && other < begin + bytes_ && begin < other + bytes;
 }
 
-void Blocks::load() const {
-  for (int i = 0; copy_ && i < ranks_; ++i) {
-    elementsOf(i).pack(places_[static_cast<std::size_t>(i)], length(i), block(i));
+void Region::load() const {
+  for (int i = 0; copy_ && i < blocks_; ++i) {
+    elementsOf(i).pack(places_[static_cast<std::size_t>(i)], counts()[i], block(i));
   }
 }
 
-void Blocks::store() const {
-  for (int i = 0; copy_ && i < ranks_; ++i) {
-    elementsOf(i).unpack(block(i), length(i), places_[static_cast<std::size_t>(i)]);
+void Region::store() const {
+  for (int i = 0; copy_ && isStored_ && i < blocks_; ++i) {
+    elementsOf(i).unpack(block(i), counts()[i], places_[static_cast<std::size_t>(i)]);
   }
 }
 
-void Blocks::outliveTheCall() {
-  if (!copy_) return;
+void Region::outliveTheCall() {
+  if (!copy_ || !isStored_) return;
   const std::span all = own_.empty() ? std::span(&elements_, 1) : std::span(own_);
   datatypes_.resize(all.size());
   for (std::size_t i = 0; i < all.size(); ++i) datatypes_[i].keep(all[i]);

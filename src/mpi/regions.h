@@ -20,6 +20,7 @@ namespace kolo::mpi {
 // An array of counts or displacements, in either of MPI's widths. It is not copied.
 class Numbers {
  public:
+  Numbers() = default;
   template <class Integer>
   Numbers(const Integer* values)
       : values_(values), isWide_(sizeof(Integer) == sizeof(MPI_Count)) {  // NOLINT: converting on purpose
@@ -32,8 +33,8 @@ class Numbers {
   bool isSameArray(const Numbers& other) const { return values_ == other.values_; }
 
  private:
-  const void* values_;
-  bool isWide_;
+  const void* values_ = nullptr;
+  bool isWide_ = false;
 };
 
 // A buffer of the program's, and what its elements are.
@@ -71,52 +72,36 @@ class KeptDatatype {
   MPI_Datatype copy_ = MPI_DATATYPE_NULL;
 };
 
-// Elements one after the other. Where Kolo reads them, load() comes before; where it writes them, store() after.
+// A block of elements, or one for each rank. Where Kolo reads them, load() comes before; where it writes them, store()
+// after. The program's arrays of counts, displacements and datatypes are read when the region is made, and never again:
+// MPIs have read them when a nonblocking call returns, and programs reuse or free them then.
 class Region {
  public:
-  // isCopied: in memory of its own in any case.
-  Region(const Elements& elements, MPI_Count count, bool isCopied = false);
-
-  unsigned char* data() const { return copy_ ? copy_.get() : elements_.buffer; }
-  std::size_t bytes() const { return elements_.bytes(count_); }
-  void load() const;
-  void store() const;
-  // What it holds is not to be stored.
-  void discard() { isStored_ = false; }
-  // To be stored when the call is over in which it was made.
-  void outliveTheCall() {
-    if (copy_ && isStored_) datatype_.keep(elements_);
-  }
-
- private:
-  Elements elements_;
-  MPI_Count count_;
-  bool isStored_ = true;
-  std::unique_ptr<unsigned char[]> copy_;
-  KeptDatatype datatype_;
-};
-
-// A block of elements for each rank, at the program's displacements. The program's arrays of counts, displacements and
-// datatypes are read when it is made, and never again: MPIs have read them when a nonblocking call returns, and
-// programs reuse or free them then.
-class Blocks {
- public:
   enum class Placing {
-    kFree,   // where they are, if no copy is needed
-    kInARow  // one after the other; where they are, if they are so there
+    kFree,    // where they are, if no copy is needed
+    kInARow,  // one block after the other; where they are, if they are so there
+    kCopied   // in memory of their own
   };
-  // REQUIRES: no count is negative.
-  Blocks(const Elements& elements, int ranks, const Numbers& counts, const Numbers& displs, Placing placing);
-  // Elements of its own for each rank, at least one, each block from its elements' buffer on. REQUIRES: no count is
-  // negative.
-  Blocks(std::vector<Elements> elements, const Numbers& counts, Placing placing);
+  // REQUIRES, here and below: no count is negative.
+  Region(const Elements& elements, MPI_Count count, Placing placing = Placing::kFree)
+      : elements_(elements), blocks_(1), data_(elements.buffer), bytes_(elements.bytes(count)) {
+    few_[0] = bytes_;
+    few_[1] = 0;
+    if (!elements.form.isRun || placing == Placing::kCopied) useOwnMemory();
+  }
+  // At the program's displacements.
+  Region(const Elements& elements, int blocks, const Numbers& counts, const Numbers& displs, Placing placing);
+  // Elements of its own for each block, at least one, each block from its elements' buffer on.
+  Region(std::vector<Elements> elements, const Numbers& counts);
+  // It has pointers into itself.
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
 
   unsigned char* data() const { return data_; }
   const std::size_t* counts() const { return many_ ? many_.get() : few_.data(); }  // in bytes
-  const std::size_t* displs() const { return counts() + ranks_; }                  // in bytes, from data() on
-  unsigned char* block(int i) const { return data_ + displs()[i]; }
-  std::size_t length(int i) const { return counts()[i]; }
-  std::size_t extent() const { return extent_; }  // from data() to the end of the block that ends last
+  const std::size_t* displs() const { return counts() + blocks_; }                 // in bytes, from data() on
+  std::size_t bytes() const { return bytes_; }  // from data() to the end of the block that ends last
+  const Elements& elementsOf(int i) const { return own_.empty() ? elements_ : own_[static_cast<std::size_t>(i)]; }
   // Whether any of these bytes lie between data() and that end. In a gap of theirs a program may have what it likes,
   // and Kolo takes blocks for one buffer.
   bool spans(const unsigned char* data, std::size_t bytes) const;
@@ -126,24 +111,27 @@ class Blocks {
   }
   void load() const;
   void store() const;
-  // As Region's.
+  // What it holds is not to be stored.
+  void discard() { isStored_ = false; }
+  // To be stored when the call is over in which it was made.
   void outliveTheCall();
 
  private:
-  const Elements& elementsOf(int i) const { return own_.empty() ? elements_ : own_[static_cast<std::size_t>(i)]; }
   std::size_t* numbers() { return many_ ? many_.get() : few_.data(); }
+  unsigned char* block(int i) const { return data_ + displs()[i]; }
   void place(const Numbers& counts, const Numbers& displs, Placing placing);
   bool isInARow() const;
   void useOwnMemory();
 
   Elements elements_;          // of all,
-  std::vector<Elements> own_;  // or of each rank; then there are no displacements
-  int ranks_;
+  std::vector<Elements> own_;  // or of each block; then there are no displacements
+  int blocks_;
+  bool isStored_ = true;
   unsigned char* data_ = nullptr;
-  std::size_t extent_ = 0;
+  std::size_t bytes_ = 0;
   static constexpr int kFew = 8;
-  std::array<std::size_t, std::size_t{2} * kFew>
-      few_{};  // counts() and displs() of so many ranks; to allocate them costs as much as to move a few bytes
+  // counts() and displs() of so many; to allocate them, or to clear them, costs as much as to move a few bytes.
+  std::array<std::size_t, std::size_t{2} * kFew> few_;
   std::unique_ptr<std::size_t[]> many_;  // those of more
   std::unique_ptr<unsigned char[]> copy_;
   std::vector<unsigned char*> places_;  // where the program has the blocks, if they are copied

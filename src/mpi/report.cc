@@ -16,7 +16,7 @@ namespace {
 constexpr auto kHooks = static_cast<std::size_t>(Hook::kCount);
 
 constexpr std::array<const char*, kHooks> kNames = {
-#define COLLECTIVE(Name, INonblocking, parameters, arguments) "MPI_" #Name, "MPI_" #INonblocking,
+#define COLLECTIVE(Name, INonblocking, parameters, arguments, description) "MPI_" #Name, "MPI_" #INonblocking,
 #include "mpi/collectives.inc"
 #undef COLLECTIVE
 };

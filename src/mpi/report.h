@@ -9,7 +9,7 @@
 namespace kolo::mpi {
 
 enum class Hook {
-#define COLLECTIVE(Name, INonblocking, parameters, arguments) k##Name, k##INonblocking,
+#define COLLECTIVE(Name, INonblocking, parameters, arguments, description) k##Name, k##INonblocking,
 #include "mpi/collectives.inc"
 #undef COLLECTIVE
   kCount

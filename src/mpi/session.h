@@ -61,14 +61,9 @@ class Session {
   int ranks() const { return ranks_; }
   MPI_Comm comm() const { return comm_; }
 
-  // Calls function(Reduction) -> koloResult_t for what is covered (operations.h). Where Kolo has no such operation, it
-  // calls that of the MPI (MPI_Reduce_local). In the order of the communicator's collectives.
-  template <class Function>
-  koloResult_t reduce(MPI_Op op, MPI_Datatype datatype, const Function& function) {
-    Reduction reduction{};
-    const koloResult_t result = findReduction(op, datatype, reduction);
-    return result == koloSuccess ? function(reduction) : result;
-  }
+  // How Kolo calculates what is covered (operations.h). Where it has no such operation, it calls that of the MPI
+  // (MPI_Reduce_local). In the order of the communicator's collectives.
+  koloResult_t findReduction(MPI_Op op, MPI_Datatype datatype, Reduction& reduction);
   // Whether the MPI may calculate in any thread, on all ranks: they have asked for MPI_THREAD_MULTIPLE.
   bool mayCalculateAnywhere() const { return mayCalculateAnywhere_; }
 
@@ -84,27 +79,20 @@ class Session {
   // No other session of the process has, or had, the same.
   std::uint64_t number() const { return number_; }
 
-  // A collective: run(), on Kolo, whose arguments the MPI would not refuse. In the order of the communicator's
-  // collectives. Before it, now and then, the ranks see whether some have new segments of memory (pool.h). waitsForAll:
-  // every rank needs something from every other, and so loses nothing by that; otherwise it is put off, for as long as
-  // looks are apart at most. Collectives are counted when they have been carried out: a rank whose arguments were
-  // refused may make up for that, and the others have called once.
+  // A collective: run() calls Kolo, or starts a request, with arguments that the MPI would not refuse. In the order of
+  // the communicator's collectives. Before it, now and then, the ranks see whether some have new segments of memory
+  // (pool.h). waitsForAll: every rank needs something from every other, and so loses nothing by that; otherwise it is
+  // put off, for as long as looks are apart at most. Collectives are counted when they have been carried out: a rank
+  // whose arguments were refused may make up for that, and the others have called once.
   template <class Run>
-  koloResult_t carryOut(bool waitsForAll, const Run& run) {
-    if (isLookDue(waitsForAll)) {
-      const koloResult_t result = look();
+  koloResult_t carryOut(bool waitsForAll, bool blocks, const Run& run) {
+    if (callsBeforeLook_ <= (waitsForAll ? 0 : -kMostBetweenLooks)) {
+      const koloResult_t result = blocks ? look() : startLook();
       if (result != koloSuccess) return result;
     }
-    return count(run());
-  }
-  // A nonblocking collective, which run() starts; otherwise as carryOut().
-  template <class Run>
-  koloResult_t start(bool waitsForAll, const Run& run) {
-    if (isLookDue(waitsForAll)) {
-      const koloResult_t result = startLook();
-      if (result != koloSuccess) return result;
-    }
-    return count(run());
+    const koloResult_t result = run();
+    if (result == koloSuccess) --callsBeforeLook_;
+    return result;
   }
 
  private:
@@ -130,11 +118,6 @@ class Session {
   static Session* attached(MPI_Comm comm);
   static Session* attach(MPI_Comm comm);
   bool isDue(When when) const;
-  bool isLookDue(bool waitsForAll) const { return callsBeforeLook_ <= (waitsForAll ? 0 : -kMostBetweenLooks); }
-  koloResult_t count(koloResult_t result) {
-    if (result == koloSuccess) --callsBeforeLook_;
-    return result;
-  }
   void make();
   int firstUnready(bool isReady);
   void findPlace();
@@ -148,7 +131,6 @@ class Session {
   koloResult_t join(const koloUniqueId& id);
   void retire();
   bool retiresAtOnce();
-  koloResult_t findReduction(MPI_Op op, MPI_Datatype datatype, Reduction& reduction);
   koloResult_t borrow(MPI_Op op, MPI_Datatype datatype, koloRedOp_t& handle);
   static void fold(void* acc, const void* in, size_t count, koloDataType_t carrier, void* context);
   static int release(MPI_Comm comm, int keyval, void* attribute, void* extra);

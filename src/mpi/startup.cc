@@ -24,12 +24,11 @@ int startUp(const Call& call) {
 
 }  // namespace
 
-#define STARTUP(Name, parameters, arguments)                                    \
-  extern "C" __attribute__((visibility("default"))) int MPI_##Name parameters { \
-    return startUp([&](const Underneath& its) { return its.Name arguments; });  \
-  }                                                                             \
-  extern "C" __attribute__((visibility("default"), alias("MPI_" #Name))) int PMPI_##Name parameters;
+#define FUNCTION(Name, parameters, arguments)                                  \
+  KOLO_MPI_DEFINE(Name, parameters) {                                          \
+    return startUp([&](const Underneath& its) { return its.Name arguments; }); \
+  }
 #include "mpi/startup.inc"
-#undef STARTUP
+#undef FUNCTION
 
 }  // namespace kolo::mpi

@@ -2,14 +2,14 @@
 
 namespace kolo::mpi {
 
-koloResult_t Task::start(bool onlyGives) {
-  if (onlyGives) {
+koloResult_t Task::start() {
+  if (order_.onlyGives) {
     koloSetMayWait(0);
-    const koloResult_t result = run(Call());
+    const koloResult_t result = order_.run(Call());
     koloSetMayWait(1);
     if (result != koloInProgress) return result;
   }
-  return run(Call(&request_));
+  return order_.run(Call(&request_));
 }
 
 bool Task::isOver() {

@@ -7,35 +7,23 @@
 
 #include <string>
 
+#include "mpi/order.h"
+
 namespace kolo::mpi {
-
-// How a collective is called on Kolo: by the function that waits, or by the one that starts a request.
-class Call {
- public:
-  Call() = default;  // waits
-  explicit Call(koloRequest_t* request) : request_(request) {}
-
-  // arguments: what both functions have before their last parameter.
-  template <class Waiting, class Starting, class... Arguments>
-  koloResult_t operator()(Waiting* waiting, Starting* starting, Arguments... arguments) const {
-    return request_ == nullptr ? waiting(arguments..., nullptr) : starting(arguments..., request_);
-  }
-
- private:
-  koloRequest_t* request_ = nullptr;
-};
 
 class Task {
  public:
-  Task() = default;
+  explicit Task(Session& session) : order_(session) {}
   Task(const Task&) = delete;
   Task& operator=(const Task&) = delete;
-  virtual ~Task() = default;  // REQUIRES: it is over, or was not started
+  ~Task() { wait(); }
 
-  // Once, in the call, in the order of the calls on the communicator. Waits for nobody. onlyGives: this rank gets
-  // nothing from others, so that it may do its part at once: then others find it whatever this rank does next. An error
-  // is one of the arguments, and nothing was started.
-  koloResult_t start(bool onlyGives);
+  // To be filled in before start().
+  Order& order() { return order_; }
+  // Once, in the call, in the order of the calls on the communicator. Waits for nobody. A rank that gets nothing from
+  // others does its part at once, if it may: then others find it whatever this rank does next. An error is one of the
+  // arguments, and nothing was started.
+  koloResult_t start();
 
   // After start(). Whether it is over; nobody needs to ask for that to happen.
   bool isOver();
@@ -45,23 +33,16 @@ class Task {
   // When it is over: how, and in words.
   koloResult_t result() const { return result_; }
   const std::string& message() const { return message_; }
-  // When it has succeeded: puts what arrived where the program wants it, in a thread of the program's that is in a call
-  // of MPI's. Throws MpiError.
-  virtual void store() = 0;
+  // When it has succeeded: as Order::store().
+  void store() { order_.store(); }
 
  private:
-  virtual koloResult_t run(const Call& call) = 0;
   void end(koloResult_t result);
 
+  Order order_;
   koloRequest_t request_ = nullptr;  // nullptr: it is over
   koloResult_t result_ = koloSuccess;
   std::string message_;
-};
-
-// In the place of a buffer that this rank has not, or that is used as it is.
-struct Nothing {
-  void store() const {}
-  void outliveTheCall() {}
 };
 
 }  // namespace kolo::mpi

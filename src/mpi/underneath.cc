@@ -26,20 +26,9 @@ void find(Function& place, Names names, const char* profiling) {
 Underneath findAll(Names names) {
   reachMpi();
   Underneath its;
-#define COLLECTIVE(Name, INonblocking, parameters, arguments) \
-  find(its.Name, names, "PMPI_" #Name);                       \
-  find(its.INonblocking, names, "PMPI_" #INonblocking);
-#include "mpi/collectives.inc"
-#undef COLLECTIVE
-#define COMPLETION(Name, parameters, arguments) find(its.Name, names, "PMPI_" #Name);
-#include "mpi/completions.inc"
-#undef COMPLETION
-#define MEMORY(Name, parameters, arguments) find(its.Name, names, "PMPI_" #Name);
-#include "mpi/memory.inc"
-#undef MEMORY
-#define STARTUP(Name, parameters, arguments) find(its.Name, names, "PMPI_" #Name);
-#include "mpi/startup.inc"
-#undef STARTUP
+#define FUNCTION(Name, parameters, arguments) find(its.Name, names, "PMPI_" #Name);
+#include "mpi/functions.inc"
+#undef FUNCTION
   return its;
 }
 
@@ -48,11 +37,9 @@ UnderneathLarge findAllLarge(Names names) {
   reachMpi();
   UnderneathLarge its;
 #define KOLO_MPI_COUNTS_ONLY
-#define COLLECTIVE(Name, INonblocking, parameters, arguments) \
-  find(its.Name, names, "PMPI_" #Name "_c");                  \
-  find(its.INonblocking, names, "PMPI_" #INonblocking "_c");
-#include "mpi/collectives.inc"
-#undef COLLECTIVE
+#define FUNCTION(Name, parameters, arguments) find(its.Name, names, "PMPI_" #Name "_c");
+#include "mpi/functions.inc"
+#undef FUNCTION
 #undef KOLO_MPI_COUNTS_ONLY
   return its;
 }
@@ -86,19 +73,9 @@ const UnderneathLarge& followingLarge() {
 bool isToolBehind() {
   static const bool is = [] {
     bool isOther = false;
-#define COLLECTIVE(Name, INonblocking, parameters, arguments) \
-  isOther |= following().Name != underneath().Name || following().INonblocking != underneath().INonblocking;
-#include "mpi/collectives.inc"
-#undef COLLECTIVE
-#define COMPLETION(Name, parameters, arguments) isOther |= following().Name != underneath().Name;
-#include "mpi/completions.inc"
-#undef COMPLETION
-#define MEMORY(Name, parameters, arguments) isOther |= following().Name != underneath().Name;
-#include "mpi/memory.inc"
-#undef MEMORY
-#define STARTUP(Name, parameters, arguments) isOther |= following().Name != underneath().Name;
-#include "mpi/startup.inc"
-#undef STARTUP
+#define FUNCTION(Name, parameters, arguments) isOther |= following().Name != underneath().Name;
+#include "mpi/functions.inc"
+#undef FUNCTION
     return isOther;
   }();
   return is;

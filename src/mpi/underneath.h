@@ -13,24 +13,19 @@ namespace kolo::mpi {
 #define KOLO_MPI_NONBLOCKING(parameters) (KOLO_MPI_WITHOUT_PARENTHESES parameters, MPI_Request * request)
 #define KOLO_MPI_WITH_REQUEST(arguments) (KOLO_MPI_WITHOUT_PARENTHESES arguments, request)
 
+// A function under its two names.
+#define KOLO_MPI_DEFINE(name, parameters)                                                            \
+  extern "C" __attribute__((visibility("default"))) int MPI_##name parameters;                       \
+  extern "C" __attribute__((visibility("default"), alias("MPI_" #name))) int PMPI_##name parameters; \
+  extern "C" int MPI_##name parameters
+
 struct Underneath {
   using Count = int;
   using Counts = const int*;
   using Displs = const int*;
-#define COLLECTIVE(Name, INonblocking, parameters, arguments) \
-  int(*Name) parameters;                                      \
-  int(*INonblocking) KOLO_MPI_NONBLOCKING(parameters);
-#include "mpi/collectives.inc"
-#undef COLLECTIVE
-#define COMPLETION(Name, parameters, arguments) int(*Name) parameters;
-#include "mpi/completions.inc"
-#undef COMPLETION
-#define MEMORY(Name, parameters, arguments) int(*Name) parameters;
-#include "mpi/memory.inc"
-#undef MEMORY
-#define STARTUP(Name, parameters, arguments) int(*Name) parameters;
-#include "mpi/startup.inc"
-#undef STARTUP
+#define FUNCTION(Name, parameters, arguments) int(*Name) parameters;
+#include "mpi/functions.inc"
+#undef FUNCTION
 };
 
 // Ends the process where the MPI has no such function: then it is none.
@@ -47,11 +42,9 @@ struct UnderneathLarge {
   using Counts = const MPI_Count*;
   using Displs = const MPI_Aint*;
 #define KOLO_MPI_COUNTS_ONLY
-#define COLLECTIVE(Name, INonblocking, parameters, arguments) \
-  int(*Name) parameters;                                      \
-  int(*INonblocking) KOLO_MPI_NONBLOCKING(parameters);
-#include "mpi/collectives.inc"
-#undef COLLECTIVE
+#define FUNCTION(Name, parameters, arguments) int(*Name) parameters;
+#include "mpi/functions.inc"
+#undef FUNCTION
 #undef KOLO_MPI_COUNTS_ONLY
 };
 const UnderneathLarge& underneathLarge();
