@@ -1,10 +1,8 @@
 // The functions by which programs complete requests, under their two names: what they have of ours is completed first
 // (started.h).
-#include <sched.h>
-#include <time.h>
-
 #include <new>
 
+#include "common/patience.h"
 #include "mpi/errors.h"
 #include "mpi/on_host.h"
 #include "mpi/started.h"
@@ -12,23 +10,6 @@
 
 namespace kolo::mpi {
 namespace {
-
-// Between two questions of a call that waits.
-class Patience {
- public:
-  void pause() {
-    if (++rounds_ < kYields) {
-      sched_yield();
-    } else {
-      const timespec nap{0, 20'000};
-      nanosleep(&nap, nullptr);
-    }
-  }
-
- private:
-  static constexpr int kYields = 100;
-  int rounds_ = 0;
-};
 
 // call(functions): what is not ours is for the MPI, and for a tool before it to see.
 template <class Call>
@@ -76,12 +57,13 @@ int completeWaitall(int count, MPI_Request* requests, MPI_Status* statuses) {
   return passOn(count, requests, [&](const Underneath& its) { return its.Waitall(count, requests, statuses); });
 }
 
-// While one of ours may be the first, neither the MPI nor Kolo may be waited in.
+// While one of ours may be the first, neither the MPI nor Kolo may be waited in. The MPI's messages may go on in these
+// calls alone, so that the rests between them are short however long it takes.
 int completeWaitany(int count, MPI_Request* requests, int* index, MPI_Status* status) {
   if (requests == nullptr || !hasTasks(count, requests)) {
     return passOn(count, requests, [&](const Underneath& its) { return its.Waitany(count, requests, index, status); });
   }
-  for (Patience patience;; patience.pause()) {
+  for (Patience patience(kLeastNapNs);; patience.rest()) {
     declareWhatIsOver(count, requests);
     int flag = 0;
     Arrivals arrivals(count, requests);
@@ -95,7 +77,7 @@ int completeWaitsome(int count, MPI_Request* requests, int* outcount, int* indic
     return passOn(count, requests,
                   [&](const Underneath& its) { return its.Waitsome(count, requests, outcount, indices, statuses); });
   }
-  for (Patience patience;; patience.pause()) {
+  for (Patience patience(kLeastNapNs);; patience.rest()) {
     declareWhatIsOver(count, requests);
     Arrivals arrivals(count, requests);
     const int code = arrivals.store(underneath().Testsome(count, requests, outcount, indices, statuses));
