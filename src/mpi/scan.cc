@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/float_mode.h"
 #include "mpi/packing.h"
 
 namespace kolo::mpi {
 
-// inout = in op inout. The MPI counts in an int.
+// inout = in op inout, in the mode in which Kolo folds everywhere else. The MPI counts in an int.
 void Scan::fold(const void* in, void* inout) const {
+  const UsualFloatMode usual;
   constexpr MPI_Count kMost = 1 << 30;
   for (MPI_Count done = 0; done < count_; done += kMost) {
     const std::size_t offset = static_cast<std::size_t>(done) * extent_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <numeric>
 
+#include "common/float_mode.h"
 #include "torch/backend.h"
 
 namespace kolo::pytorch {
@@ -49,6 +50,7 @@ WorkPtr KoloBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOpt
   TORCH_CHECK_VALUE(options.reduceOp.op_ == c10d::ReduceOp::SUM || tensors[0].scalar_type() != at::kBool,
                     "bool has no average");
   TORCH_CHECK_VALUE(!coalesces(), "allreduce of sparse tensors cannot be coalesced");
+  const UsualFloatMode usual;  // in which Kolo sums everywhere else
   const at::Tensor target = tensors[0], own = target.coalesce();
   const auto size = static_cast<std::size_t>(size_);
   const std::vector<std::int64_t> words = describe(own);
@@ -81,6 +83,7 @@ WorkPtr KoloBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOpt
   operation.afterwards = [target, indices, values, specified, average = options.reduceOp.op_ == c10d::ReduceOp::AVG,
                           n = size_] {
     const at::NoGradGuard noGrad;
+    const UsualFloatMode usual;
     at::Tensor sum = sumOf(indices, values, specified, target);
     if (average && c10::isIntegralType(sum.scalar_type(), false)) sum._values().div_(n, "trunc");
     else if (average) sum.div_(n);

@@ -1,18 +1,27 @@
 // What an MPI program may rely on beside results, one thing for each run.
 //
 // usage: kolo-mpi-behaviour-FAMILY
-// progress|errors|lifetime|threads|fork|passing|absolute|tool|profiled|exit|abort|abort-nonblocking
+// progress|errors|lifetime|threads|modes|fork|passing|absolute|tool|profiled|exit|abort|abort-nonblocking
 #include <dirent.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cfenv>
+#include <cfloat>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #include "expect.h"
 
@@ -78,6 +87,42 @@ int classOf(int code) {
   int its = 0;
   MPI_Error_class(code, &its);
   return its;
+}
+
+// The bits of the sums of one float of each rank up to this one, and up to the one before it, by both forms of a scan.
+std::array<std::uint32_t, 4> scansOf(float mine) {
+  std::array<float, 4> sums{};
+  std::array<MPI_Request, 2> requests{};
+  MPI_Scan(&mine, &sums[0], 1, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  MPI_Exscan(&mine, &sums[1], 1, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  MPI_Iscan(&mine, &sums[2], 1, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &requests[0]);
+  MPI_Iexscan(&mine, &sums[3], 1, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &requests[1]);
+  MPI_Waitall(2, requests.data(), MPI_STATUSES_IGNORE);
+  if (rank == 0) sums[1] = sums[3] = 0;  // undefined
+  return std::bit_cast<std::array<std::uint32_t, 4>>(sums);
+}
+
+// Whatever floating-point mode a program has set, scans fold in the usual one, as reductions do.
+void modes() {
+  const auto all = [](std::uint32_t to, std::uint32_t before) {
+    return std::array<std::uint32_t, 4>{to, rank == 0 ? 0 : before, to, rank == 0 ? 0 : before};
+  };
+  constexpr std::uint32_t kSubnormal = 1000, kOne = std::bit_cast<std::uint32_t>(1.0F);
+  const auto before = static_cast<std::uint32_t>(rank) * kSubnormal;
+#if defined(__x86_64__)
+  const unsigned usual = _mm_getcsr();
+  _mm_setcsr(usual | 0x8040);  // flushes subnormal results and operands
+#endif
+  expect(scansOf(std::bit_cast<float>(kSubnormal)) == all(before + kSubnormal, before),
+         "subnormal sums are not flushed");
+#if defined(__x86_64__)
+  expect(_mm_getcsr() == (usual | 0x8040), "the mode is the program's again");
+  _mm_setcsr(usual);
+#endif
+  std::fesetround(FE_UPWARD);
+  expect(scansOf(rank == 0 ? 1.0F : FLT_EPSILON / 8) == all(kOne, kOne), "sums are rounded to nearest");
+  expect(std::fegetround() == FE_UPWARD, "the rounding is the program's again");
+  std::fesetround(FE_TONEAREST);
 }
 
 // The classes that the MPI itself returns for the same call.
@@ -358,6 +403,7 @@ int main(int argc, char** argv) {
   else if (what == "errors") errors();
   else if (what == "lifetime") lifetime();
   else if (what == "threads") threads();
+  else if (what == "modes") modes();
   else if (what == "fork") forks();
   else if (what == "passing") passing();
   else if (what == "absolute") absolute();

@@ -99,6 +99,10 @@ class Interposer(unittest.TestCase):
     def test_threads_with_a_communicator_each(self):
         self.assertEqual(self.behaves("threads", ranks=2).calls(), {"MPI_Allreduce": (600, 0)})
 
+    def test_scans_fold_in_the_usual_floating_point_mode(self):
+        calls = self.behaves("modes").calls()
+        self.assertEqual(calls, {name: (2, 0) for name in ("MPI_Scan", "MPI_Exscan", "MPI_Iscan", "MPI_Iexscan")})
+
     def test_programs_that_fork(self):
         self.behaves("fork")
 

@@ -1,7 +1,9 @@
 """What the backend does beside moving and reducing: works, messages, groups, and their ends."""
 
+import ctypes
 import datetime
 import os
+import platform
 import threading
 import time
 import unittest
@@ -383,8 +385,32 @@ def sparse(rank, count):
         mine = empty if rank == 0 else torch.sparse_coo_tensor([[2]], torch.ones((1, 3)), (4, 3))
         dist.all_reduce(mine)
         assert mine.to_dense().sum() == 3 * (count - 1), mine
+        sparse_in_other_modes(rank)
         wrong = torch.sparse_coo_tensor([[0]], torch.ones(1), (4 + rank,))
         expect_error(lambda: dist.all_reduce(wrong), "(4)", kind=(ValueError, RuntimeError))
+
+
+def sparse_in_other_modes(rank):
+    """Kolo sums in the usual floating-point mode, whatever a thread has set: sparse tensors, too. One of two blocks is named twice."""
+    libm = ctypes.CDLL("libm.so.6")
+
+    def bits_of_sums(values):
+        mine = torch.sparse_coo_tensor([[0, 1, 1]], values, (2,))
+        dist.all_reduce(mine)
+        return mine._values().view(torch.int32).tolist()
+
+    wanted = {}
+    for usual in (True, False):
+        torch.set_flush_denormal(not usual)
+        small = bits_of_sums(torch.tensor([1000, 10, 20], dtype=torch.int32).view(torch.float32))
+        torch.set_flush_denormal(False)
+        nearest, upward = libm.fegetround(), {"x86_64": 0x800, "aarch64": 0x400000}.get(platform.machine())
+        if not usual and upward is not None:
+            assert libm.fesetround(upward) == 0
+        values = torch.tensor([1.0 if rank == 0 else 2.0**-26, 1.0, 2.0**-26])
+        wanted[usual] = small, bits_of_sums(values)
+        assert libm.fesetround(nearest) == 0
+    assert wanted[False] == wanted[True], wanted
 
 
 def other_types(rank, count):
