@@ -37,7 +37,7 @@ Bounds boundsOf(MPI_Datatype datatype) {
 // The runs of one element that has gaps, lowest first: those of the bytes that the MPI writes when it unpacks.
 std::vector<Run> runsOf(MPI_Datatype datatype, const Form& form, const Bounds& bounds) {
   std::vector<unsigned char> ones(form.size, 1), mask(static_cast<std::size_t>(bounds.bytes));
-  unpack(ones.data(), {mask.data() - bounds.begin, 1, datatype, form.size, form.extent}, MPI_COMM_SELF);
+  unpack({nullptr, datatype, MPI_COMM_SELF}, ones.data(), ones.size(), mask.data() - bounds.begin);
   std::vector<Run> runs;
   for (std::size_t at = 0; at < mask.size();) {
     const std::size_t begin = at;

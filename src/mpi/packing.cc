@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstring>
 #include <mutex>
 
 namespace kolo::mpi {
@@ -9,17 +10,6 @@ namespace {
 
 void check(int code) {
   if (code != MPI_SUCCESS) throw MpiError{code};
-}
-
-// Calls action(elements, count, offset in the packed bytes) for pieces whose bytes an int can count.
-template <class Action>
-void inPieces(const Unpacked& all, const Action& action) {
-  constexpr std::size_t kMost = std::size_t{1} << 30;
-  const auto most = static_cast<MPI_Count>(std::max<std::size_t>(1, kMost / all.size));
-  for (MPI_Count done = 0; done < all.count; done += most) {
-    action(all.elements + done * all.extent, static_cast<int>(std::min(most, all.count - done)),
-           static_cast<std::size_t>(done) * all.size);
-  }
 }
 
 // So many bytes as one element.
@@ -58,70 +48,79 @@ void sendToSelf(const void* from, MPI_Datatype sent, void* to, MPI_Datatype rece
   check(code);
 }
 
-bool fitsAnInt(std::size_t bytes) { return bytes <= INT_MAX; }
-
 // Elements whose datatype has absolute addresses begin at MPI_BOTTOM, which MPICH takes in messages but refuses to pack
 // from or into. They are described from another address, by a datatype that is moved by as much.
 class FromAnAddress {
  public:
-  explicit FromAnAddress(const Unpacked& given) : elements_(given) {
-    if (given.elements != MPI_BOTTOM) return;
+  FromAnAddress(unsigned char* elements, MPI_Datatype datatype) : elements(elements), datatype(datatype) {
+    if (elements != MPI_BOTTOM) return;
     static unsigned char somewhere;
     const int one = 1;
     const MPI_Aint back = -reinterpret_cast<MPI_Aint>(&somewhere);
-    check(PMPI_Type_create_hindexed(1, &one, &back, given.datatype, &moved_));
+    check(PMPI_Type_create_hindexed(1, &one, &back, datatype, &moved_));
     check(PMPI_Type_commit(&moved_));
-    elements_.elements = &somewhere;
-    elements_.datatype = moved_;
+    this->elements = &somewhere;
+    this->datatype = moved_;
   }
   ~FromAnAddress() {
     if (moved_ != MPI_DATATYPE_NULL) PMPI_Type_free(&moved_);
   }
   FromAnAddress(const FromAnAddress&) = delete;
   FromAnAddress& operator=(const FromAnAddress&) = delete;
-  const Unpacked& operator*() const { return elements_; }
+
+  unsigned char* elements;
+  MPI_Datatype datatype;
 
  private:
-  Unpacked elements_;
   MPI_Datatype moved_ = MPI_DATATYPE_NULL;
 };
 
-}  // namespace
+enum class Direction { kPack, kUnpack };
 
-void pack(const Unpacked& given, unsigned char* to, MPI_Comm comm) {
-  const FromAnAddress placed(given);
-  const Unpacked& from = *placed;
+void transfer(Direction direction, const Elements& its, unsigned char* elements, std::size_t bytes,
+              unsigned char* packed) {
+  const bool packs = direction == Direction::kPack;
+  if (bytes == 0) return;
+  if (its.form.isRun) {
+    std::memcpy(packs ? packed : elements, packs ? elements : packed, bytes);
+    return;
+  }
+  const FromAnAddress from(elements, its.datatype);
+  const std::size_t size = its.form.size;
 #if MPI_VERSION >= 4
   if (hasLargeCounts()) {
+    const auto length = static_cast<MPI_Count>(bytes), count = static_cast<MPI_Count>(bytes / size);
     MPI_Count position = 0;
-    const MPI_Count length = from.count * static_cast<MPI_Count>(from.size);
-    return check(PMPI_Pack_c(from.elements, from.count, from.datatype, to, length, &position, comm));
+    return check(packs ? PMPI_Pack_c(from.elements, count, from.datatype, packed, length, &position, its.comm)
+                       : PMPI_Unpack_c(packed, length, &position, from.elements, count, from.datatype, its.comm));
   }
 #endif
-  inPieces(from, [&](const unsigned char* elements, int count, std::size_t offset) {
-    if (!fitsAnInt(from.size)) return sendToSelf(elements, from.datatype, to + offset, Bytes(from.size).datatype());
+  // In pieces whose bytes an int can count, if no element is longer.
+  constexpr std::size_t kMost = std::size_t{1} << 30;
+  const std::size_t most = std::max<std::size_t>(1, kMost / size) * size;
+  for (std::size_t done = 0; done < bytes; done += most) {
+    unsigned char* const first = from.elements + static_cast<MPI_Aint>(done / size) * its.form.extent;
+    if (size > INT_MAX) {
+      const Bytes one(size);
+      if (packs) sendToSelf(first, from.datatype, packed + done, one.datatype());
+      else sendToSelf(packed + done, one.datatype(), first, from.datatype);
+      continue;
+    }
+    const int length = static_cast<int>(std::min(most, bytes - done)), count = length / static_cast<int>(size);
     int position = 0;
-    const int length = count * static_cast<int>(from.size);
-    check(PMPI_Pack(elements, count, from.datatype, to + offset, length, &position, comm));
-  });
+    check(packs ? PMPI_Pack(first, count, from.datatype, packed + done, length, &position, its.comm)
+                : PMPI_Unpack(packed + done, length, &position, first, count, from.datatype, its.comm));
+  }
 }
 
-void unpack(const unsigned char* from, const Unpacked& given, MPI_Comm comm) {
-  const FromAnAddress placed(given);
-  const Unpacked& to = *placed;
-#if MPI_VERSION >= 4
-  if (hasLargeCounts()) {
-    MPI_Count position = 0;
-    const MPI_Count length = to.count * static_cast<MPI_Count>(to.size);
-    return check(PMPI_Unpack_c(from, length, &position, to.elements, to.count, to.datatype, comm));
-  }
-#endif
-  inPieces(to, [&](unsigned char* elements, int count, std::size_t offset) {
-    if (!fitsAnInt(to.size)) return sendToSelf(from + offset, Bytes(to.size).datatype(), elements, to.datatype);
-    int position = 0;
-    const int length = count * static_cast<int>(to.size);
-    check(PMPI_Unpack(from + offset, length, &position, elements, count, to.datatype, comm));
-  });
+}  // namespace
+
+void pack(const Elements& its, const unsigned char* elements, std::size_t bytes, unsigned char* to) {
+  transfer(Direction::kPack, its, const_cast<unsigned char*>(elements), bytes, to);
+}
+
+void unpack(const Elements& its, const unsigned char* from, std::size_t bytes, unsigned char* elements) {
+  transfer(Direction::kUnpack, its, elements, bytes, const_cast<unsigned char*>(from));
 }
 
 }  // namespace kolo::mpi

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 
+#include "mpi/datatypes.h"
 #include "mpi/mpi_header.h"
 
 namespace kolo::mpi {
@@ -17,17 +18,24 @@ struct MpiError {
   const char* what = "the MPI could not pack, unpack or calculate";
 };
 
-// The elements of one datatype at one address.
-struct Unpacked {
-  unsigned char* elements;
-  MPI_Count count;
+// A buffer of the program's, and what its elements are.
+struct Elements {
+  Elements(const void* buffer, MPI_Datatype datatype, MPI_Comm comm)
+      : buffer(static_cast<unsigned char*>(const_cast<void*>(buffer))), datatype(datatype), comm(comm),
+        form(formOf(datatype)) {}
+
+  unsigned char* at(MPI_Count element) const { return buffer + element * form.extent; }
+  std::size_t bytes(MPI_Count count) const { return static_cast<std::size_t>(count) * form.size; }
+
+  unsigned char* buffer;
   MPI_Datatype datatype;
-  std::size_t size;  // of the data of one element, not 0
-  MPI_Aint extent;   // from one element to the next
+  MPI_Comm comm;
+  Form form;
 };
 
-// Between the elements and count * size bytes. comm: whose handler is called for errors. Throws MpiError.
-void pack(const Unpacked& from, unsigned char* to, MPI_Comm comm);
-void unpack(const unsigned char* from, const Unpacked& to, MPI_Comm comm);
+// Between elements at an address, which is not always the buffer's, and their packed bytes, so many. The handler of the
+// elements' communicator is called for errors. Throw MpiError.
+void pack(const Elements& its, const unsigned char* elements, std::size_t bytes, unsigned char* to);
+void unpack(const Elements& its, const unsigned char* from, std::size_t bytes, unsigned char* elements);
 
 }  // namespace kolo::mpi

@@ -2,31 +2,9 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <span>
 
 namespace kolo::mpi {
-void Elements::pack(const unsigned char* elements, std::size_t bytes, unsigned char* to) const {
-  if (bytes == 0) return;
-  if (form.isRun) {
-    std::memcpy(to, elements, bytes);
-  } else {
-    mpi::pack(unpacked(const_cast<unsigned char*>(elements), bytes), to, comm);
-  }
-}
-
-void Elements::unpack(const unsigned char* from, std::size_t bytes, unsigned char* elements) const {
-  if (bytes == 0) return;
-  if (form.isRun) {
-    std::memcpy(elements, from, bytes);
-  } else {
-    mpi::unpack(from, unpacked(elements, bytes), comm);
-  }
-}
-
-Unpacked Elements::unpacked(unsigned char* elements, std::size_t bytes) const {
-  return {elements, static_cast<MPI_Count>(bytes / form.size), datatype, form.size, form.extent};
-}
 
 void KeptDatatype::keep(Elements& elements) {
   if (!elements.form.isRun) {
@@ -103,13 +81,13 @@ bool Region::spans(const unsigned char* data, std::size_t bytes) const {
 
 void Region::load() const {
   for (int i = 0; copy_ && i < blocks_; ++i) {
-    elementsOf(i).pack(places_[static_cast<std::size_t>(i)], counts()[i], block(i));
+    pack(elementsOf(i), places_[static_cast<std::size_t>(i)], counts()[i], block(i));
   }
 }
 
 void Region::store() const {
   for (int i = 0; copy_ && isStored_ && i < blocks_; ++i) {
-    elementsOf(i).unpack(block(i), counts()[i], places_[static_cast<std::size_t>(i)]);
+    unpack(elementsOf(i), block(i), counts()[i], places_[static_cast<std::size_t>(i)]);
   }
 }
 

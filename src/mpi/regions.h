@@ -37,25 +37,6 @@ class Numbers {
   bool isWide_ = false;
 };
 
-// A buffer of the program's, and what its elements are.
-struct Elements {
-  Elements(const void* buffer, MPI_Datatype datatype, MPI_Comm comm)
-      : buffer(static_cast<unsigned char*>(const_cast<void*>(buffer))), datatype(datatype), comm(comm),
-        form(formOf(datatype)) {}
-
-  unsigned char* at(MPI_Count element) const { return buffer + element * form.extent; }
-  std::size_t bytes(MPI_Count count) const { return static_cast<std::size_t>(count) * form.size; }
-  // Between the elements at an address, which is not always the buffer's, and their packed bytes, so many.
-  void pack(const unsigned char* elements, std::size_t bytes, unsigned char* to) const;
-  void unpack(const unsigned char* from, std::size_t bytes, unsigned char* elements) const;
-  Unpacked unpacked(unsigned char* elements, std::size_t bytes) const;
-
-  unsigned char* buffer;
-  MPI_Datatype datatype;
-  MPI_Comm comm;
-  Form form;
-};
-
 // A datatype that a program may free before its data are unpacked.
 class KeptDatatype {
  public:
