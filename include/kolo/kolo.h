@@ -10,16 +10,17 @@
  *
  *  1. Results. A function returns a koloResult_t unless its comment says otherwise; koloSuccess is 0.
  *     koloGetLastError gives the calling thread the reason in words. An output parameter is written only when the call
- *     succeeds. A required pointer that is NULL is refused with koloInvalidPointer.
+ *     succeeds. A required pointer that is NULL is refused with koloInvalidPointer. A comment names the errors that a
+ *     function returns beyond those of rules 1 to 4.
  *  2. Refused calls. Arguments are checked before anything is sent. A refused call changes nothing and waits for no
  *     other rank, and the communicator stays usable. Rule 12 states the effect on an open group.
  *  3. Counts. A count is in elements of the datatype, never in bytes, unless the parameter's name says "bytes". A count
  *     of 0 is legal everywhere, and the buffer may then be NULL.
  *  4. Handles. A handle is opaque. A handle that was destroyed, or that this library did not make, is refused with
  *     koloInvalidHandle. A handle may be destroyed while other threads use it: their calls end first, or are refused.
- *  5. Memory. The library never frees, keeps or writes the caller's memory beyond what a function's comment says. The
- *     buffers of an operation belong to the operation until it is complete. The section "collectives" says what holds
- *     after an error.
+ *  5. Memory. The library never frees, keeps or writes the caller's memory beyond what a function's comment says. A
+ *     text that a function returns is the library's. The buffers of an operation belong to the operation until it is
+ *     complete. The section "collectives" says what holds after an error.
  *  6. Threads. Any thread may call any function. Different communicators may be used by different threads at the same
  *     time. Calls on one communicator from several threads are executed one after the other, in the order in which they
  *     took the communicator. That order must be the same on all ranks. A thread must not be cancelled (pthread_cancel)
@@ -54,31 +55,10 @@
  * 14. Forks. A forked child has none of its parent's handles. It may use the library for itself if its parent had no
  *     communicator at the fork, and was in no call of another thread. Otherwise its calls return koloInvalidUsage or
  *     koloInvalidHandle.
+ * 15. Waiting. A call waits for other ranks, or for operations, only where its comment or that of its section says so.
  *
  * Host communicators may be used to the end of the process, also by destructors of global objects. CUDA ends before
  * these.
- *
- * The form of a comment. The first line says what the function does. Sentences with details may follow. Then follow
- * labels, in this order: "Parameters" (shape, unit, owner), "Ownership" (of what the function gives), "Shape" (of a
- * mesh), "In place", "Blocks", "Stream", "Threads", "Errors", "Adjoint" (the call that carries a gradient back),
- * "Resources" (what a communicator takes), "Independence" (of one communicator from another), "Source". Labels with the
- * same text stand together.
- *
- * A label is left out where it would say nothing new. The section's comment may already say it. That comment has the
- * same labels, for what holds for all functions of the section, and further labels for what else they have in common.
- * Otherwise a label that is left out means this:
- *
- *     Parameters  the names of the parameters say all
- *     Ownership   "Parameters" says who owns what
- *     In place    the function has no pair of buffers
- *     Blocks      no: the call waits neither for other ranks nor for operations
- *     Stream      the function takes no stream
- *     Threads     rule 6
- *     Errors      only those of rules 1 to 4; none, if the function returns no koloResult_t
- *     Source      the function follows no published method
- *
- * "Adjoint" is left out where a call carries no gradient. "Shape", "Resources" and "Independence" are left out where
- * they do not apply.
  */
 #ifndef KOLO_KOLO_H_
 #define KOLO_KOLO_H_
@@ -147,8 +127,7 @@ typedef enum KOLO_OF_INT {
 KOLO_API koloResult_t koloGetVersion(int* version);
 
 /* Returns a constant English phrase for a result code; never NULL.
- * Parameters: result: any value; an unknown one gives "unknown result code".
- * Ownership: the text is the library's. */
+ * Parameters: result: any value; an unknown one gives "unknown result code". */
 KOLO_API const char* koloGetErrorString(koloResult_t result);
 
 /* ------------------------------------------------------------------ types */
@@ -252,22 +231,18 @@ typedef enum KOLO_OF_INT {
 
 /* Returns the bytes of one element; 0 for an unknown datatype. */
 KOLO_API size_t koloDataTypeSize(koloDataType_t datatype);
-/* Returns the name of a datatype, such as "float32"; NULL for an unknown value.
- * Ownership: the text is the library's. */
+/* Returns the name of a datatype, such as "float32"; NULL for an unknown value. */
 KOLO_API const char* koloDataTypeName(koloDataType_t datatype);
-/* Returns the name of a predefined reduction, such as "sum"; NULL for an unknown value.
- * Ownership: the text is the library's. */
+/* Returns the name of a predefined reduction, such as "sum"; NULL for an unknown value. */
 KOLO_API const char* koloRedOpName(koloRedOp_t op);
-/* Returns the name of a collective, such as "all_reduce"; NULL for an unknown value.
- * Ownership: the text is the library's. */
+/* Returns the name of a collective, such as "all_reduce"; NULL for an unknown value. */
 KOLO_API const char* koloCollectiveName(koloCollective_t collective);
 
 /* Returns 1 if a predefined reduction is defined for a datatype, else 0. */
 KOLO_API int koloRedOpIsDefined(koloRedOp_t op, koloDataType_t datatype);
 
 /* Returns the name of an algorithm, such as "two_shot", as koloCommSetAlgorithm takes it; NULL for a number that no
- * algorithm has. The algorithms have the numbers from 0 on.
- * Ownership: the text is the library's. */
+ * algorithm has. The algorithms have the numbers from 0 on. */
 KOLO_API const char* koloAlgorithmName(int algorithm);
 
 /* Returns 1 if an algorithm exists for a collective, else 0. koloExplain tells whether it fits an operation. */
@@ -341,15 +316,14 @@ KOLO_API koloResult_t koloGetUniqueId(koloUniqueId* uniqueId);
  *   nranks    1..4096, the same on all ranks
  *   uniqueId  the id of koloGetUniqueId, the same on all ranks
  *   rank      0..nranks-1, each exactly once
- * Blocks: until all ranks have joined, for KOLO_INIT_TIMEOUT_MS at most. Inside a group the call returns at once, and
- *   koloGroupEnd makes the communicator and writes comm.
+ * The call waits until all ranks have joined, for KOLO_INIT_TIMEOUT_MS at most. Inside a group the call returns at
+ * once, and koloGroupEnd makes the communicator and writes comm.
  * Errors: koloInvalidRankCount and koloInvalidRank, before anything is sent. koloDuplicateRank, koloUnreachable,
  *   koloTimeout, koloMismatch (settings that must agree differ), koloSystemError. A rank whose settings or
  *   configuration are wrong ends the attempt of all ranks: the others return koloRemoteError with its reason. */
 KOLO_API koloResult_t koloCommInitRank(koloComm_t* comm, int nranks, koloUniqueId uniqueId, int rank);
 /* Makes a communicator as koloCommInitRank does, with options.
- * Parameters: as koloCommInitRank; config: this rank's options, or NULL for the defaults; read by the call.
- * Blocks, Errors: as koloCommInitRank. */
+ * Parameters: as koloCommInitRank; config: this rank's options, or NULL for the defaults; read by the call. */
 KOLO_API koloResult_t koloCommInitRankConfig(koloComm_t* comm, int nranks, koloUniqueId uniqueId, int rank,
                                              const koloConfig_t* config);
 /* Makes nranks communicators at once whose ranks are threads of this process.
@@ -357,14 +331,14 @@ KOLO_API koloResult_t koloCommInitRankConfig(koloComm_t* comm, int nranks, koloU
  *   comms   array of nranks handles; entry i becomes rank i; the caller destroys each
  *   nranks  1..4096
  *   config  options of all ranks, or NULL
- * Blocks: until all communicators are made. One call of one thread makes them all.
+ * One call of one thread makes them all, and waits until they are made.
  * Errors: those of koloCommInitRank. koloInvalidUsage inside a group. On an error no communicator is left. */
 KOLO_API koloResult_t koloCommInitAll(koloComm_t* comms, int nranks, const koloConfig_t* config);
 /* Joins the job that a launcher described in the environment. Collective over the processes of the job.
  * The first of these that is set counts: KOLO_RANK and KOLO_SIZE (with KOLO_ROOT), torchrun, Slurm, Open MPI, MPICH.
  * With none of them the communicator has one rank. Ranks that run as different users find each other by KOLO_ROOT only.
  * Parameters: comm: place for the handle; the caller destroys it; config: this rank's options, or NULL.
- * Blocks: until all ranks have joined, for KOLO_INIT_TIMEOUT_MS at most.
+ * The call waits until all ranks have joined, for KOLO_INIT_TIMEOUT_MS at most.
  * Errors: those of koloCommInitRank, koloInvalidEnvironment. koloInvalidUsage inside a group. */
 KOLO_API koloResult_t koloCommInitFromEnv(koloComm_t* comm, const koloConfig_t* config);
 
@@ -375,18 +349,16 @@ KOLO_API koloResult_t koloCommInitFromEnv(koloComm_t* comm, const koloConfig_t* 
  *   key      any number
  *   newcomm  place for the handle; the caller destroys it
  *   config   options of the new communicator; NULL: those of comm
- * Blocks: until all ranks of comm have called it, for KOLO_INIT_TIMEOUT_MS at most.
+ * The call waits until all ranks of comm have called it, for KOLO_INIT_TIMEOUT_MS at most.
  * Errors: a rank that is late, or whose configuration is not valid, makes the call fail on all ranks, and comm goes on.
  *   koloInvalidArgument (color). koloInvalidUsage inside a group. The failure of comm, if it has failed.
- * Resources: on one host the new communicator shares the links of comm. All communicators that are split from one
- *   another have parts of one memory. A split then takes no file descriptor, no mapping and no thread, and sends no
- *   message of the control plane.
- *   The first split of a communicator makes that memory: one descriptor, and up to 4 GiB of address space for each
- *   rank, which takes memory where it is used.
- *   A communicator shares nothing if its configuration names a device, or other transports than those of comm, or if
- *   its process locks all its memory (mlockall).
- * Independence: comm may be destroyed before the new communicator. The failure of one is not that of the other. The
- *   death of a rank is a failure of every communicator that has this rank. */
+ * On one host the new communicator shares the links of comm, and all communicators that are split from one another have
+ * parts of one memory. A split then takes no file descriptor, no mapping and no thread, and sends no message of the
+ * control plane. The first split makes that memory: one descriptor, and up to 4 GiB of address space for each rank. A
+ * communicator shares nothing if its configuration names a device, or other transports than those of comm, or if its
+ * process locks all its memory (mlockall).
+ * comm may be destroyed before the new communicator. The failure of one is not that of the other, but the death of a
+ * rank is a failure of every communicator that has this rank. */
 KOLO_API koloResult_t koloCommSplit(koloComm_t comm, int color, int key, koloComm_t* newcomm,
                                     const koloConfig_t* config);
 /* Makes a communicator of the ranks of comm that are not excluded. Collective over these ranks.
@@ -396,7 +368,7 @@ KOLO_API koloResult_t koloCommSplit(koloComm_t comm, int color, int key, koloCom
  *   excludeCount  0..n-1
  *   newcomm       place for the handle; the caller destroys it
  *   config        options; NULL: those of comm
- * Blocks: until all remaining ranks have called it. Each wait for them ends after KOLO_INIT_TIMEOUT_MS.
+ * The call waits until all remaining ranks have called it. Each wait for them ends after KOLO_INIT_TIMEOUT_MS.
  * Errors: koloInvalidCount, koloInvalidRank. koloInvalidUsage if a rank excludes itself, and inside a group. The
  *   errors of koloCommInitRank. */
 KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, int excludeCount, koloComm_t* newcomm,
@@ -412,14 +384,14 @@ KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, i
  *            of parent and the list
  *   newcomm  place for the handle; the caller destroys it
  *   config   options of the new communicator; NULL: those of parent
- * Ownership: if the group exists already, the call gives the same handle, which then has one owner more.
- *   - A group exists if all members have one of the same parent, list and name, and if it has neither failed nor been
- *     finalised. If some member has destroyed its handle, the members make a new group.
- *   - Of config, only the name counts then.
- *   - Each owner destroys the handle once. The last of these calls ends the group.
- *   - koloCommAbort and koloCommFinalize are for all owners.
- * Blocks: until all members have called it. Each wait for them ends after KOLO_INIT_TIMEOUT_MS. The call has a place in
- *   the order of operations on parent (rule 6).
+ * If the group exists already, the call gives the same handle, which then has one owner more.
+ *  - A group exists if all members have one of the same parent, list and name, and if it has neither failed nor been
+ *    finalised. If some member has destroyed its handle, the members make a new group.
+ *  - Of config, only the name counts then.
+ *  - Each owner destroys the handle once. The last of these calls ends the group.
+ *  - koloCommAbort and koloCommFinalize are for all owners.
+ * The call waits until all members have called it. Each wait for them ends after KOLO_INIT_TIMEOUT_MS. The call has a
+ * place in the order of operations on parent (rule 6).
  * Errors: none of them makes parent fail.
  *   - Before anything is sent: koloInvalidCount (nranks), koloInvalidRank, koloDuplicateRank. koloInvalidUsage if the
  *     caller is not in the list, and inside a group of operations.
@@ -427,7 +399,7 @@ KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, i
  *     koloRemoteError if a member has died. The reason of a member whose configuration is not valid. The failure of
  *     parent that some rank has reported.
  *   - On the members that have come: koloTimeout if another member does not come.
- * Independence: as koloCommSplit. A rank outside the list may be dead. */
+ * parent and the group are independent as after koloCommSplit. A rank outside the list may be dead. */
 KOLO_API koloResult_t koloCommCreateGroup(koloComm_t parent, const int* ranks, int nranks, const char* name,
                                           koloComm_t* newcomm, const koloConfig_t* config);
 /* Makes the communicator along some axes of a mesh. Collective over its members alone.
@@ -442,12 +414,11 @@ KOLO_API koloResult_t koloCommCreateGroup(koloComm_t parent, const int* ranks, i
  *   newcomm  place for the handle; the caller destroys it
  *   config   options of the new communicator; NULL: those of comm
  *   The arrays are read by the call. All members give the same.
- * Ownership: as koloCommCreateGroup. The communicator is a group: if it is made twice, it is the same one.
- * Shape: the lengths of the listed axes, without those of 1, if two or more lengths remain. Otherwise there is none.
- *   - koloAllReduce can go along the axes of the shape (algorithm mesh_ring).
- *   - Two groups of the same list are different communicators if their shapes differ, or if only one has a shape.
- *   - A communicator that is made from this one does not inherit the shape.
- * Blocks: as koloCommCreateGroup.
+ * The communicator is a group of koloCommCreateGroup: if it is made twice, it is the same one. It also has a shape: the
+ * lengths of the listed axes, without those of 1, if two or more lengths remain.
+ *  - koloAllReduce can go along the axes of the shape (algorithm mesh_ring).
+ *  - Two groups of the same list are different communicators if their shapes differ, or if only one has a shape.
+ *  - A communicator that is made from this one does not inherit the shape.
  * Errors: as koloCommCreateGroup. koloInvalidCount (ndim, naxes), koloInvalidArgument (dims, axes). koloMismatch also
  *   if the shapes differ. */
 KOLO_API koloResult_t koloMeshComm(koloComm_t comm, const int* dims, int ndim, const int* axes, int naxes,
@@ -466,7 +437,6 @@ KOLO_API koloResult_t koloMeshNeighbors(koloComm_t comm, const int* dims, int nd
  * Parameters:
  *   name  the name: koloConfig_t.name, or the argument of koloCommCreateGroup
  *   comm  place for the handle, which stays its owner's: the caller does not destroy it
- * Threads: any thread.
  * Errors: koloInvalidArgument if there is none. koloInvalidUsage if more than one remains. */
 KOLO_API koloResult_t koloCommByName(const char* name, koloComm_t* comm);
 /* Translates ranks of one communicator to ranks of another one.
@@ -480,10 +450,10 @@ KOLO_API koloResult_t koloCommByName(const char* name, koloComm_t* comm);
  */
 KOLO_API koloResult_t koloCommTranslateRanks(koloComm_t from, const int* ranks, int nranks, koloComm_t to, int* out);
 /* Completes all operations of comm on this rank; afterwards operations are refused and queries are answered.
- * Parameters: comm stays the caller's, to be destroyed.
- * Blocks: until the operations enqueued here have finished, and until all ranks have entered those in which this rank
- *   only sent. It does not wait for receives without a message ("requests", failure). After koloSetMayWait(0) a call
- *   that would wait for other ranks returns koloInProgress, and has done nothing.
+ * The call waits until the operations enqueued here have finished, and until all ranks have entered those in which this
+ * rank only sent. It does not wait for receives without a message ("requests", failure). After koloSetMayWait(0) a call
+ * that would wait for other ranks returns koloInProgress, and has done nothing. comm stays the caller's, to be
+ * destroyed.
  * Errors: the failure of comm. koloInvalidUsage inside a group. */
 KOLO_API koloResult_t koloCommFinalize(koloComm_t comm);
 /* Finalises comm if that was not done, and frees it.
@@ -491,7 +461,7 @@ KOLO_API koloResult_t koloCommFinalize(koloComm_t comm);
  * and frees it. The calls of the others return at once.
  * Parameters: comm: the handle is dead afterwards, also if the call returns an error. Its windows and reductions go
  *   with it. The exception is a call that is refused (koloInvalidUsage, see Errors): it changes nothing.
- * Blocks: as koloCommFinalize, and until calls of other threads on comm have returned.
+ * The call waits as koloCommFinalize does, and until calls of other threads on comm have returned.
  * Errors: on a host communicator, the failure of comm if it ends an operation that the call waits for. An earlier
  *   failure is not returned: koloCommGetAsyncError, called before, tells it. On GPUs, any failure of comm. The call is
  *   refused with koloInvalidUsage inside a group and inside a function of the caller (rule 11). */
@@ -499,33 +469,27 @@ KOLO_API koloResult_t koloCommDestroy(koloComm_t comm);
 /* Makes every operation of comm, on all ranks, return koloAborted in bounded time. comm stays, as one that has failed
  * (rule 10). If comm has failed before, nothing changes.
  * Parameters: reason: more words for the message on all ranks; NULL: none.
- * Blocks: until the thread of the control plane has sent it; not for other ranks.
- * Threads: any thread, at any time, also inside a function of the caller (rule 11). A progress function so ends the
- *   operation that it is part of.
- * Source: MPIX_Comm_revoke of ULFM (Open MPI 5). */
+ * The call waits until the thread of the control plane has sent it, and not for other ranks. It may be called inside a
+ * function of the caller (rule 11). A progress function so ends the operation that it is part of. The method is that of
+ * MPIX_Comm_revoke of ULFM (Open MPI 5). */
 KOLO_API koloResult_t koloCommRevoke(koloComm_t comm, const char* reason);
 /* Makes every operation of comm, on all ranks, return koloAborted in bounded time; then frees comm.
  * Parameters: comm: the handle is dead afterwards.
- * Blocks: until calls of other threads on comm have returned; never for other ranks.
- * Threads: any thread, at any time.
+ * The call waits until calls of other threads on comm have returned, and never for other ranks.
  * Errors: koloInvalidUsage inside a group and inside a function of the caller (rule 11). */
 KOLO_API koloResult_t koloCommAbort(koloComm_t comm);
 /* Tells whether comm has failed.
- * Parameters: asyncError: place for koloSuccess, or for the error that comm has failed with.
- * Threads: any thread, at any time. */
+ * Parameters: asyncError: place for koloSuccess, or for the error that comm has failed with. */
 KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* asyncError);
 /* Returns a message: what comm failed with, if comm is given and has failed; else the calling thread's last error.
  * Parameters: comm: a communicator, or NULL.
- * Ownership: the text is the library's, valid until the thread's next failing call; never NULL.
- * Threads: any thread, at any time. */
+ * The text is never NULL, and valid until the thread's next failing call. */
 KOLO_API const char* koloGetLastError(koloComm_t comm);
 /* Tells the number of ranks of comm.
- * Parameters: count: place for the result.
- * Threads: any thread, at any time. */
+ * Parameters: count: place for the result. */
 KOLO_API koloResult_t koloCommCount(koloComm_t comm, int* count);
 /* Tells the rank of the caller in comm.
- * Parameters: rank: place for the result.
- * Threads: any thread, at any time. */
+ * Parameters: rank: place for the result. */
 KOLO_API koloResult_t koloCommUserRank(koloComm_t comm, int* rank);
 /* Tells how many cores (hardware threads) of hosts the ranks of comm may use, all together.
  * The number follows from the ranks' affinity and the quotas of their control groups when comm was made. If it is less
@@ -541,30 +505,27 @@ typedef void (*koloProgressFunction_t)(void* context);
  * Parameters:
  *   function  NULL, the initial state: none
  *   context   passed to the function; must live as long as comm
- * Blocks: until operations that were called on comm before have ended.
- * Stream: on GPUs calls do not wait, and the function is never called.
+ * The call waits until operations that were called on comm before have ended. On GPUs calls do not wait, and the
+ * function is never called.
  * Errors: koloInvalidUsage inside a group and inside a function of the caller. */
 KOLO_API koloResult_t koloCommSetProgress(koloComm_t comm, koloProgressFunction_t function, void* context);
 /* Sets the watch function of comm: a progress function for which nobody waits.
  * A thread that waits for operations sleeps longer and longer all the same, and calls the function between two sleeps,
  * that is, every 10 milliseconds or more often. An example is a function that looks for signals, and calls
  * koloCommRevoke. It is not called in calls that wait for the ranks otherwise (koloCommSplit, windows and the like).
- * Parameters: as koloCommSetProgress.
- * Blocks, Stream, Errors: as koloCommSetProgress. */
+ * Parameters, waiting and errors are those of koloCommSetProgress. */
 KOLO_API koloResult_t koloCommSetWatch(koloComm_t comm, koloProgressFunction_t function, void* context);
 /* Says whether operations of the calling thread may wait for other ranks.
- * With 0, an operation of this thread that takes no stream and would wait returns koloInProgress. It has done nothing
- * then, and it is still the communicator's next operation.
- *  - A collective does not wait, and is done at once, if this rank only sends in it (a broadcast's root, say), if there
- *    is room for its data, and if the call may run ahead of the others. The last is so if it repeats one of the
- *    communicator's last calls, or if koloConfig_t.eager is 1.
- *  - koloCommFinalize returns koloInProgress while it would wait for other ranks, and koloVote if there are several
- *    ranks.
- *  - Groups, operations on streams and all other functions wait as they do with 1.
- *  - An operation still waits behind one that another thread, or a stream, has begun on the communicator.
+ * With 0, an operation without a stream that would wait returns koloInProgress. It has done nothing then. The caller
+ * calls it again, or starts it as a request, before any other operation of the communicator.
+ *  - A collective is done at once if this rank only sends in it (a broadcast's root, say), if there is room for its
+ *    data, and if the call may run ahead of the other ranks. A call that repeats one of the communicator's last calls
+ *    may do so. Any call may if koloConfig_t.eager is 1.
+ *  - koloCommFinalize and koloVote return koloInProgress where they would wait for other ranks.
+ *  - Groups, operations on streams and all other functions wait as they do with 1. An operation also waits behind one
+ *    that another thread, or a stream, has begun on the communicator.
  * Parameters: mayWait: 1, the initial state, or 0.
- * Stream: on GPUs operations do not wait, and the setting changes nothing but koloVote.
- * Threads: the setting is the calling thread's.
+ * The setting is the calling thread's. On GPUs operations do not wait, and it changes nothing but koloVote.
  * Errors: koloInvalidArgument. */
 KOLO_API koloResult_t koloSetMayWait(int mayWait);
 
@@ -572,16 +533,14 @@ KOLO_API koloResult_t koloSetMayWait(int mayWait);
  * It holds for blocking operations, requests and operations on streams. A message that was started as a request waits
  * from its call on. Every other operation waits from the begin of its execution.
  * Parameters: timeoutMs: milliseconds; 0: no deadline; -1, the initial state: koloConfig_t.timeoutMs.
- * Stream: on GPUs the setting is ignored, but for koloRecvArray.
- * Threads: the setting is the calling thread's.
+ * The setting is the calling thread's. On GPUs it is ignored, but for koloRecvArray.
  * Errors: koloInvalidArgument. */
 KOLO_API koloResult_t koloSetTimeout(int timeoutMs);
 
 /* ------------------------------------------------------------ collectives */
 /* What holds for every collective. n is the number of ranks of comm. "Fold" means: combined over all ranks by op.
  *
- * Blocks, Stream: rule 7. On GPUs the result is ready when the stream has reached it.
- * Threads: rule 6.
+ * Waiting: the stream says when a call returns (rule 7). On GPUs the result is ready when the stream has reached it.
  * Buffers: sendbuf is read, recvbuf is written. They may be the same memory only as "In place" says, and must not
  *   overlap otherwise (koloInvalidOverlap). On a GPU communicator they lie in memory of the rank's device.
  * Arguments that must agree on all ranks: the collective, count, datatype, op and root, unless stated otherwise.
@@ -673,12 +632,11 @@ KOLO_API koloResult_t koloBarrier(koloComm_t comm, koloStream_t stream);
  * Parameters:
  *   mine      the caller's bits
  *   any, all  places for the results, in host memory on every communicator; not NULL
- * Blocks: until all ranks have called it.
- *   - On a host communicator it is an all-reduce of two koloUint64 by koloBitOr. If another rank calls that all-reduce,
- *     the two meet.
- *   - On a GPU communicator it goes through the control plane, and waits for nothing in streams. Each wait for other
- *     ranks ends after KOLO_INIT_TIMEOUT_MS.
- * Stream: none; the results are there when the call returns.
+ * The call waits until all ranks have called it, and the results are there when it returns.
+ *  - On a host communicator it is an all-reduce of two koloUint64 by koloBitOr. If another rank calls that all-reduce,
+ *    the two meet.
+ *  - On a GPU communicator it goes through the control plane, and waits for nothing in streams. Each wait for other
+ *    ranks ends after KOLO_INIT_TIMEOUT_MS.
  * Errors: those of the collectives. koloInvalidUsage inside a group. */
 KOLO_API koloResult_t koloVote(uint64_t mine, uint64_t* any, uint64_t* all, koloComm_t comm);
 
@@ -739,9 +697,8 @@ KOLO_API koloResult_t koloScatterv(const void* sendbuf, const size_t* sendcounts
 /* What holds for every message.
  *
  * Order: messages between two ranks with one tag arrive in the order sent.
- * Stream: rule 7. On GPUs messages have tag 0 and a stated source, and match in their order (koloUnsupported
- *   otherwise).
- * Threads: rule 6.
+ * Waiting: the stream says when a call returns (rule 7). A send may return before the receiver has called.
+ * GPUs: messages have tag 0 and a stated source, and match in their order (koloUnsupported otherwise).
  * Errors: koloInvalidCount, koloInvalidDatatype, koloInvalidRoot (peer), koloInvalidArgument (tag), koloInvalidPointer.
  *   koloInvalidUsage after koloCommFinalize. The failure of comm (rule 10). */
 
@@ -754,20 +711,17 @@ typedef struct {
 
 /* Sends a message with tag 0 to one rank.
  * Parameters: sendbuf: count elements, read; peer: 0..n-1.
- * Blocks: rule 7. A send may return before the receiver has called.
  * Adjoint: koloRecv from the peer. */
 KOLO_API koloResult_t koloSend(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, koloComm_t comm,
                                koloStream_t stream);
 /* Receives exactly what the peer's koloSend sent, tag 0.
  * Parameters: recvbuf: count elements, written; peer: 0..n-1.
- * Blocks: rule 7.
  * Errors: koloMismatch if count or datatype differ from the sender's.
  * Adjoint: koloSend to the peer. */
 KOLO_API koloResult_t koloRecv(void* recvbuf, size_t count, koloDataType_t datatype, int peer, koloComm_t comm,
                                koloStream_t stream);
 /* Sends a message with a tag.
  * Parameters: as koloSend; tag: 0..KOLO_MAX_TAG.
- * Blocks: as koloSend.
  * Adjoint: koloRecvTag from the peer. */
 KOLO_API koloResult_t koloSendTag(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, int tag,
                                   koloComm_t comm, koloStream_t stream);
@@ -777,7 +731,6 @@ KOLO_API koloResult_t koloSendTag(const void* sendbuf, size_t count, koloDataTyp
  *   peer     0..n-1, or KOLO_ANY_SOURCE
  *   tag      0..KOLO_MAX_TAG, or KOLO_ANY_TAG
  *   status   NULL, or a place that is written when the message has arrived; must live until then
- * Blocks: rule 7.
  * Errors: koloTruncated if the message is longer than count.
  * Adjoint: koloSendTag to the source that status names. */
 KOLO_API koloResult_t koloRecvTag(void* recvbuf, size_t count, koloDataType_t datatype, int peer, int tag,
@@ -786,13 +739,12 @@ KOLO_API koloResult_t koloRecvTag(void* recvbuf, size_t count, koloDataType_t da
 /* ----------------------------------------------------------------- groups */
 
 /* Opens a group of the calling thread: operations are collected until koloGroupEnd. Groups nest.
- * Threads: a group is the calling thread's.
  * Errors: koloInvalidUsage inside a reduction, progress or allocate function. */
 KOLO_API koloResult_t koloGroupStart(void);
 /* Closes a group. The end of the outermost group starts all its operations together.
  * No order inside the group can deadlock, on one or on several communicators. For each communicator, all of a rank's
  * operations in a group must go to one stream.
- * Blocks: rule 7; with a NULL stream until all operations of the group are done.
+ * With a NULL stream the call waits until all operations of the group are done (rule 7).
  * Errors: koloInvalidUsage without an open group, and for two streams on one communicator. If a call inside the group
  *   was refused, the first such error, and nothing runs. The errors of the operations. */
 KOLO_API koloResult_t koloGroupEnd(void);
@@ -831,17 +783,12 @@ KOLO_API koloResult_t koloGroupEnd(void);
  *  - koloCommFinalize and koloCommDestroy wait for requests. A receive for which no message has come ends with
  *    koloAborted, or with koloRemoteError if the rank that it waits for has ended its communicator before.
  *
- * Ownership: the caller gives every request back by koloRequestFree.
- * Threads: any thread may call any function below, also several threads for one request at the same time.
- *   koloRequestFree ends after the others.
- * Resources: a process has as many requests at a time as its memory allows, up to 16 million. The next call returns
- *   koloOutOfMemory.
+ * Handles: the caller gives every request back by koloRequestFree. Several threads may call the functions below for one
+ *   request at the same time; koloRequestFree ends after the others. A process has as many requests at a time as its
+ *   memory allows, up to 16 million. The next call returns koloOutOfMemory.
  *
- * The comment of a function that starts a request names another function. What that function's comment says holds here
- * too, but for three labels:
- *   Parameters: request, in place of the stream: place for the handle.
- *   Blocks: no.
- *   Stream: none. */
+ * A function that starts a request does not wait, and takes a place for the request's handle in place of the stream.
+ * Otherwise it is like the function that its comment names. */
 
 /* Starts koloSendTag. */
 KOLO_API koloResult_t koloIsend(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, int tag,
@@ -904,12 +851,12 @@ KOLO_API koloResult_t koloIscatterv(const void* sendbuf, const size_t* sendcount
 KOLO_API koloResult_t koloIgroupEnd(koloRequest_t* request);
 
 /* Tells the result of a request's operation, or koloInProgress while it is not done.
- * Blocks: no. The call makes progress as far as that needs no waiting.
+ * The call does not wait. It makes progress as far as that needs no waiting.
  * Errors: the operation's. */
 KOLO_API koloResult_t koloRequestTest(koloRequest_t request);
 /* Waits for a request and returns the operation's result.
  * Parameters: timeoutMs: milliseconds, or -1 for no limit.
- * Blocks: until the operation is done. After timeoutMs it returns koloInProgress, and the operation goes on.
+ * After timeoutMs the call returns koloInProgress, and the operation goes on.
  * Errors: the operation's. koloInvalidArgument (timeoutMs). koloInvalidUsage inside a reduction, progress or allocate
  *   function. */
 KOLO_API koloResult_t koloRequestWait(koloRequest_t request, int timeoutMs);
@@ -919,7 +866,7 @@ KOLO_API koloResult_t koloRequestWait(koloRequest_t request, int timeoutMs);
  *   requests   handles; NULL entries are skipped
  *   timeoutMs  milliseconds, or -1 for no limit
  *   index      place for the index of the request that is done; -1 if all entries are NULL
- * Blocks: until one is done. After timeoutMs it returns koloInProgress.
+ * After timeoutMs the call returns koloInProgress.
  * Errors: koloInvalidCount, koloInvalidArgument (timeoutMs). koloInvalidUsage inside a reduction, progress or allocate
  *   function. The result of the operation is not returned here: a request that is done gives koloSuccess. */
 KOLO_API koloResult_t koloRequestWaitAny(int count, const koloRequest_t* requests, int timeoutMs, int* index);
@@ -928,7 +875,7 @@ KOLO_API koloResult_t koloRequestWaitAny(int count, const koloRequest_t* request
  *   count      entries of requests
  *   requests   handles; NULL entries are skipped
  *   timeoutMs  milliseconds for all together, or -1 for no limit
- * Blocks: until all are done. After timeoutMs it returns koloInProgress, and the operations go on.
+ * After timeoutMs the call returns koloInProgress, and the operations go on.
  * Errors: that of the first operation, in the order of the entries, that has failed; all others are done then, too.
  *   koloInvalidCount, koloInvalidArgument (timeoutMs). koloInvalidUsage inside a reduction, progress or allocate
  *   function. */
@@ -1011,15 +958,14 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  *  - On host communicators, ranks of one machine use items where they are if all items of a rank lie in windows, or are
  *    long. src/comm/README.md says when, and what goes through staging memory instead.
  *
- * Ownership: the items, and the arrays that they point to, are the caller's and are read before the call returns. The
- *   buffers are the caller's again when the operation has ended.
+ * Memory: the items, and the arrays that they point to, are read before the call returns. The buffers are the caller's
+ *   again when the operation has ended.
  * In place: each item by itself, as its collective says.
  *   - Such an item has the same sendtype and recvtype, and the same strides. In an all-to-all, it also has the same
  *     axes and lengths.
  *   - Any other overlap of buffers without strides, also between items, is refused.
  *   - An array with strides is refused if it begins at the address of the item's other buffer. Other overlaps of such
  *     arrays are not noticed.
- * Blocks, Stream, Threads: as the collective.
  * Errors: those of the collective, which name the item. koloInvalidArgument (shape, axis, counts, overlap).
  *   koloInvalidCount (lengths, strides). koloInvalidDatatype for a conversion that does not exist. koloMismatch if the
  *   lists of two ranks differ in the number of items, lengths, axis, transfertype, recvtype or scale. The message names
@@ -1195,7 +1141,7 @@ KOLO_API koloResult_t koloMemAlloc(void** ptr, size_t bytes);
 KOLO_API koloResult_t koloMemAllocOn(void** ptr, size_t bytes, int device);
 /* Frees memory of koloMemAlloc or koloMemAllocOn.
  * Parameters: ptr: NULL is allowed. Before, this rank deregisters windows over the memory, or abandons them.
- * Blocks: for memory of a device, until the kernels that may use it have ended, as cudaFree does.
+ * For memory of a device, the call waits until the kernels that may use it have ended, as cudaFree does.
  * Errors: koloInvalidPointer for memory of another origin. koloInvalidUsage while windows lie over it. */
 KOLO_API koloResult_t koloMemFree(void* ptr);
 /* Registers memory as a window, which the peers read and write directly (zero-copy). Collective over comm.
@@ -1213,7 +1159,7 @@ KOLO_API koloResult_t koloMemFree(void* ptr);
  *   buffer  the caller's memory; must not be freed before its windows are deregistered
  *   bytes   its length
  *   window  place for the handle
- * Blocks: until all ranks have called it. Each wait for them ends after KOLO_INIT_TIMEOUT_MS.
+ * The call waits until all ranks have called it. Each wait for them ends after KOLO_INIT_TIMEOUT_MS.
  * Errors: koloInvalidCount. koloInvalidUsage inside a group, and when all windows of the communicator are in use. The
  *   failure of comm. */
 KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t bytes, koloWindow_t* window);
@@ -1221,7 +1167,6 @@ KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t b
 /* Starts koloWindowRegister as a request ("requests"). Host communicators only.
  * If bytes are 0 on all ranks, no window is made, and *window is NULL. Such a call costs as much as a short all-reduce.
  * Parameters: as koloWindowRegister; window: written when the request is done; request: place for the handle.
- * Blocks: no.
  * Errors: koloUnsupported on GPU communicators. The errors of koloWindowRegister are the request's. */
 KOLO_API koloResult_t koloIwindowRegister(koloComm_t comm, void* buffer, size_t bytes, koloWindow_t* window,
                                           koloRequest_t* request);
@@ -1236,13 +1181,13 @@ KOLO_API koloResult_t koloIwindowRegister(koloComm_t comm, void* buffer, size_t 
  *   window  place for the handle
  *   The arrays are read before the call returns. The memory must stay mapped until the window is deregistered, or all
  *   ranks have called koloWindowAbandon.
- * Blocks: as koloWindowRegister.
+ * The call waits as koloWindowRegister does.
  * Errors: as koloWindowRegister. koloUnsupported on GPUs. */
 KOLO_API koloResult_t koloWindowRegisterMapped(koloComm_t comm, void* const* parts, const size_t* bytes,
                                                koloWindow_t* window);
 /* Deregisters a window. Collective over the window's communicator.
  * Parameters: comm: the window's communicator; window: the handle is dead afterwards, unless the call changed nothing.
- * Blocks: as koloWindowRegister. On a communicator that has failed it does not wait.
+ * The call waits as koloWindowRegister does, and not at all on a communicator that has failed.
  * Errors:
  *   - Nothing is changed: koloInvalidUsage inside a group, koloInvalidHandle, koloMismatch if ranks give different
  *     windows on a communicator that has not failed.
@@ -1257,8 +1202,7 @@ KOLO_API koloResult_t koloWindowDeregister(koloComm_t comm, koloWindow_t window)
  *  - Either all ranks abandon a window, or all deregister it. An abandoned window counts as one of the communicator's
  *    windows until the ranks register another one after all have abandoned it.
  * Parameters: comm: the window's communicator; window: the handle is dead afterwards.
- * Blocks: no; in particular, not for an operation on comm that another thread has called.
- * Threads: any thread.
+ * The call does not even wait for an operation on comm that another thread has called.
  * Errors: koloInvalidHandle. koloInvalidUsage if the window is not one of koloWindowRegisterMapped. */
 KOLO_API koloResult_t koloWindowAbandon(koloComm_t comm, koloWindow_t window);
 /* Tells whether a window is zero-copy.
@@ -1302,8 +1246,7 @@ KOLO_API koloResult_t koloRedOpDestroy(koloRedOp_t op, koloComm_t comm);
  * Parameters: stream: place for the handle; the caller destroys it.
  * Errors: koloSystemError if the system gives no thread. koloOutOfMemory if there is no memory for another. */
 KOLO_API koloResult_t koloStreamCreate(koloStream_t* stream);
-/* Waits for a stream.
- * Blocks: until all that was enqueued before is done. The NULL stream does not block.
+/* Waits until all that was enqueued on a stream before is done. With the NULL stream it does not wait.
  * Errors: the first error since the last call. koloInvalidUsage inside a reduction, progress or allocate function. */
 KOLO_API koloResult_t koloStreamSynchronize(koloStream_t stream);
 /* Tells whether a stream has work left: koloInProgress while it has, else koloSuccess or the first error.
@@ -1311,7 +1254,6 @@ KOLO_API koloResult_t koloStreamSynchronize(koloStream_t stream);
 KOLO_API koloResult_t koloStreamQuery(koloStream_t stream);
 /* Waits as koloStreamSynchronize does, then frees the stream.
  * Parameters: stream: the handle is dead afterwards; not NULL.
- * Blocks: until all that was enqueued is done.
  * Errors: the first error since the last koloStreamSynchronize. koloInvalidUsage inside a group. */
 KOLO_API koloResult_t koloStreamDestroy(koloStream_t stream);
 
@@ -1327,12 +1269,11 @@ KOLO_API koloResult_t koloEventRecord(koloEvent_t event, koloStream_t stream);
 /* Tells whether the stream has reached an event: koloSuccess if it has, else koloInProgress.
  * Errors: errors of operations are reported by the stream, not by the event. */
 KOLO_API koloResult_t koloEventQuery(koloEvent_t event);
-/* Waits for an event.
- * Blocks: until the stream has reached it.
+/* Waits until the stream has reached an event.
  * Errors: as koloEventQuery; koloInvalidUsage inside a reduction, progress or allocate function. */
 KOLO_API koloResult_t koloEventSynchronize(koloEvent_t event);
 /* Makes a stream wait for an event: what is enqueued on the stream from now on begins when the event has been reached.
- * Blocks: no. With a NULL stream it blocks as koloEventSynchronize does. */
+ * With a NULL stream the call waits as koloEventSynchronize does. */
 KOLO_API koloResult_t koloStreamWaitEvent(koloStream_t stream, koloEvent_t event);
 /* Destroys an event.
  * Parameters: event: the handle is dead afterwards. Streams that wait for the event still do. */
@@ -1350,7 +1291,7 @@ KOLO_API koloResult_t koloEventDestroy(koloEvent_t event);
  * Communicators: on host memory and on GPUs. On GPUs, data and the memory that allocate gives are memory of the rank's
  *   device.
  * Groups: the calls are refused inside a group (koloInvalidUsage), since the receiver's part has two steps.
- * Blocks, Stream: rule 7; also after koloSetMayWait(0).
+ * Waiting: the stream says when a call returns (rule 7), also after koloSetMayWait(0).
  *   - With a stream of koloStreamCreate, allocate runs on the thread of the stream. Collectives that other threads call
  *     on the communicator wait until the call is done. What comes later in the stream waits too. So of two ranks that
  *     exchange arrays in one stream, one must send first, and the other must receive first.
@@ -1360,7 +1301,6 @@ KOLO_API koloResult_t koloEventDestroy(koloEvent_t event);
  *   - On GPUs, koloRecvArray blocks until the sender has called koloSendArray. The sender's communicator must exist
  *     until the array has been received.
  *   - On GPUs, calls of other threads on the communicator wait until such a call has returned.
- * Threads: rule 6.
  * Errors: koloInvalidPointer, koloInvalidArgument (array: number of dimensions, strides), koloInvalidCount (elements),
  *   koloInvalidDatatype, koloInvalidRoot (root, peer). koloInvalidUsage after koloCommFinalize. koloOutOfMemory if
  *   allocate returns NULL. The failure of comm (rule 10). */
@@ -1377,7 +1317,7 @@ typedef void* (*koloAllocateFunction_t)(void* context, koloDataType_t datatype, 
  * other. On GPUs the data goes as one of the messages between the two ranks, so both ranks must call arrays and other
  * messages in one order.
  * Parameters: data: the array's elements, read; array, datatype: what data is; peer: 0..n-1, on GPUs not this rank.
- * Blocks: rule 7. A send may return before the receiver has called.
+ * A send may return before the receiver has called.
  * Adjoint: koloRecvArray from the peer. */
 KOLO_API koloResult_t koloSendArray(const void* data, const koloArray_t* array, koloDataType_t datatype, int peer,
                                     koloComm_t comm, koloStream_t stream);
@@ -1485,15 +1425,15 @@ typedef int (*koloBucketFilterFunction_t)(size_t item, void* context);
  *                 and where the last one ends. A step is a bucket, or an item that is not merged.
  *   stepCount     place for the number of steps
  *   order, stepAt and stepCount may all be NULL.
- * Blocks: no. The time is proportional to C * (items + dependencies) + items * log(items), where C is the number of
- *   classes with two or more items that may be merged. It is longer where buckets of one class turn the order of
- *   another class's items round, by a factor that is at most the number of these items.
+ * The time is proportional to C * (items + dependencies) + items * log(items), where C is the number of classes with
+ * two or more items that may be merged. It is longer where buckets of one class turn the order of another class's
+ * items round, by a factor that is at most the number of these items.
  * Errors: koloInvalidArgument for an unknown collective, for mixDatatypes, for a cap that is negative or no number, and
  *   for an index in dependsOn that is not of an earlier item, which excludes cycles. koloInvalidDatatype,
  *   koloInvalidOperation. Of an item with a koloItem_t: koloInvalidHandle, and the errors of lists. The message names
  *   the item.
- * Source: PyTorch Inductor, fx_passes/bucketing.py. Its buckets do not mix datatypes, and its all-gathers ask for one
- *   cap. An item that depends on a member of any earlier bucket of its class is skipped there. */
+ * The method is that of PyTorch Inductor, fx_passes/bucketing.py. Its buckets do not mix datatypes, and its all-gathers
+ * ask for one cap. An item that depends on a member of any earlier bucket of its class is skipped there. */
 KOLO_API koloResult_t koloBucketPlan(const koloBucketItem_t* items, size_t count, koloBucketCapFunction_t cap,
                                      koloBucketFilterFunction_t filter, void* context, int mixDatatypes, int* bucketOf,
                                      size_t* order, size_t* stepAt, size_t* stepCount);
@@ -1502,8 +1442,8 @@ KOLO_API koloResult_t koloBucketPlan(const koloBucketItem_t* items, size_t count
  *   items    the program, as given to koloBucketPlan
  *   members  array of count indices of items, of one communicator, collective and reduction; each has a koloItem_t
  *   count    1 or more
- * In place, Blocks, Stream, Threads: as koloAllGatherList, koloReduceScatterList or koloAllReduceList, whichever is the
- *   members' collective.
+ * The call is that of koloAllGatherList, koloReduceScatterList or koloAllReduceList, whichever is the members'
+ * collective.
  * Errors: those of that call, which count the members from 0 on. koloInvalidArgument for members that cannot be one
  *   list; the message names the item of the program.
  * Adjoint: that of each member. */
@@ -1543,7 +1483,7 @@ KOLO_API koloResult_t koloIbucketLaunch(const koloBucketItem_t* items, const siz
  *  - Only line, one_shot and two_shot fold all inputs at once. A reproducible communicator, a reduction that does not
  *    commute, and an average of 8- or 16-bit integers need that.
  * Parameters: text: read by the call.
- * Blocks: until operations that were called on comm before have ended.
+ * The call waits until operations that were called on comm before have ended.
  * Errors: koloInvalidArgument (text); the message tells what was expected. koloInvalidUsage inside a group. */
 KOLO_API koloResult_t koloCommSetAlgorithm(koloComm_t comm, const char* text);
 
