@@ -47,11 +47,11 @@ enum class Meeting {
   kInSteps    // the operation is made of steps; each is a collective with an algorithm of its own
 };
 
-// Its fields stand in the order in which rows are read, whatever room that takes.
+// The fields of a row stand in the order in which people read them, whatever room that takes.
 struct Row {  // NOLINT(clang-analyzer-optin.performance.Padding)
   device::Algorithm algorithm;
   const char* name;
-  // The following are sets of collectives (device::setOf).
+  // Sets of collectives (device::setOf): those
   std::uint32_t collectives;       // for which the algorithm exists
   std::uint32_t vectors = 0;       // whose v-forms it serves where all ranks know all counts
   std::uint32_t pairVectors = 0;   // whose v-forms it serves where only the two ranks of a pair know a count
@@ -65,7 +65,8 @@ struct Row {  // NOLINT(clang-analyzer-optin.performance.Padding)
   std::uint32_t scratch = 0;       // that need scratch memory as large as the rank's input
   std::uint32_t undivided = 0;     // whose blocks cannot be divided among channels
   std::uint32_t cutsItems = 0;     // in which each item of a list is cut into a part for each rank
-  std::uint32_t cutsLists = 0;     // whose lists are cut where their items are not, and may round floats differently
+  std::uint32_t cutsLists = 0;     // in which a list is cut at other places than its items in calls of their own: the
+                                   // order of folding differs, and so may the last bits of floats
   std::uint32_t renumbers = 0;     // that may number the ranks host by host, so that neighbours share a host
   std::uint32_t steps = 0;         // that may be a step of a hierarchical collective
   std::uint32_t asOneShot = 0;     // whose zero-copy form is that of one_shot

@@ -12,15 +12,16 @@
 namespace kolo::collectives {
 namespace {
 
-// The one with all blocks; of a list whose buffers are not divided, either. An all-to-all has two: all ranks give
-// alike.
+// The side of an item whose buffer holds the blocks of all ranks; the sending side if no buffer of the collective is
+// divided. Both sides of an all-to-all hold all blocks: the sending one is taken, whose lengths are the same on all
+// ranks.
 const Side& wholeOf(const List& list, const Item& item) {
   const bool sends = device::isIn(list.collective, device::kSendsBlocks);
   return !sends && device::isIn(list.collective, device::kReceivesBlocks) ? item.recv : item.send;
 }
 
-// How often the blocks follow each other in the whole array: elements in front of the axis. An array that is cut along
-// its first axis is the same as a buffer without axes. 1 where there are no elements.
+// The number of times that the blocks follow each other in the whole array: the product of the lengths in front of the
+// axis. An array that is cut along its first axis is the same as a buffer without axes. 1 where there are no elements.
 std::uint64_t rowsOf(const Side& whole) {
   std::uint64_t elements = 0, rows = 1;
   for (std::size_t block = 0; block < whole.extents.size(); ++block) elements += whole.elementsOf(block);
@@ -45,7 +46,7 @@ void addLengths(std::vector<Term>& terms, int axis, const std::vector<std::uint6
     terms.push_back({lengths[rank], fmt::format("length {} of rank {} along axis {}", lengths[rank], rank, axis)});
 }
 
-// As digestOf() takes them, in words.
+// Adds the numbers that digestOf() takes of a reshard, each with its words.
 void addRecut(std::vector<Term>& terms, const Item& item, const Recut& recut) {
   const auto add = [&](const char* name, int axis) {
     terms.push_back({static_cast<std::uint64_t>(axis), fmt::format("{} {}", name, axis)});

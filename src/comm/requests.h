@@ -1,19 +1,20 @@
 // The operations of a communicator that were started and not waited for: the order of its collectives, messages that
 // start while others have the turn, and who makes progress.
 //
-// Collectives stand in a queue. A thread that comes to one executes all before it: a thread that waits for it, a
-// blocking operation behind it, or, when nobody comes, this object's own thread. Messages do not stand in line: one
-// that starts while another thread has the turn goes to the post. That thread takes it out when it waits
-// (Messages::progress).
+// Collectives stand in a queue. A thread that waits for a collective, or that calls a blocking operation behind it,
+// executes the queue up to there. This object's own thread executes what no other thread comes for. Messages do not
+// stand in the queue: a message that starts while another thread has the turn goes to a list, the post. The thread that
+// has the turn takes the message out when it waits (Messages::progress).
 //
 // Thread safety: any thread, but for what says otherwise.
 // Invariants
-//  - Places in the turn are taken in the order of the queue. Behind an operation on a stream, which has its place, what
-//    is added to the queue gets one at once; else when it is executed.
-//  - A thread of the user's waits for what another one executes before it takes a place in the turn: there it would not
-//    call the user's function for progress.
-//  - The own thread never waits for the turn of messages, and takes it only when nobody else has looked after them
-//    since its last look: a thread that waits keeps its bias (base/bias.h).
+//  - Operations take their places in the turn in the order of the queue. An operation of the queue takes its place when
+//    it is executed. There is one exception: while an operation on a stream is in progress, an operation that is added
+//    to the queue takes its place at once, behind the stream's.
+//  - A thread of the user's that waits for what another thread executes has no place in the turn yet. A thread that
+//    waits for its place calls no progress function of the user's.
+//  - The object's own thread never waits for the turn on behalf of messages. It takes the turn only when no other
+//    thread has looked after messages since its last look, so a thread that waits keeps its bias (base/bias.h).
 #pragma once
 
 #include <atomic>
@@ -51,15 +52,15 @@ class Requests {
 
   // ---- started
 
-  // Messages that belong to one request, a part each. isInside: the calling thread has the turn, by its bias.
+  // Starts messages that belong to one request, a part each. isInside: the calling thread has the turn, by its bias.
   void start(const Message* messages, std::size_t count, Request& request, bool isInside);
-  // At a place that takeStreamPlace() gave, which ends when they are started: messages that wait keep no other from
-  // going.
+  // Starts messages at a place that takeStreamPlace() gave. The place ends when they have started, because a message
+  // that waits keeps no other operation from going.
   void startAt(std::uint64_t place, const Message* messages, std::size_t count, Request& request);
-  // A collective, or several one after the other, which are one part of the request.
+  // Starts a collective, or several one after the other, which are one part of the request.
   void start(const Operation& operation, Request& request);
   void start(std::vector<Operation>&& operations, Request& request);
-  // A step that is collective, too, and is done in the communicator's turn. It is one part of the request.
+  // Starts a step that is collective, too, and is done in the communicator's turn. It is one part of the request.
   void start(std::function<Status()> step, Request& request);
 
   // ---- waited for

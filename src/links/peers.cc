@@ -91,7 +91,8 @@ Status Peers::registerArena() {
   return error(koloUnreachable, "rank {} has no transport that works{}", rank_, leftOut_);
 }
 
-// What this rank offers to its peers is where it receives; they need not know what kind of memory that is.
+// Registers the memory in which this rank receives: memory of its GPU if that is possible, else the arena that it was
+// given.
 Status Peers::registerArenaWith(transport::Device& device) {
   if (purpose_.gpuDirect != nullptr && device.isPosted()) {
     auto direct = purpose_.gpuDirect->registerArena(device);
@@ -107,7 +108,7 @@ Status Peers::registerArenaWith(transport::Device& device) {
   return {};
 }
 
-// How this rank's arena is reached, and why not otherwise.
+// The transports by which this rank's arena can be reached, and why others are left out.
 std::string Peers::offer() const {
   BlobWriter writer;
   writer.put(static_cast<std::uint32_t>(registrations_.size()));
@@ -121,8 +122,8 @@ std::string Peers::offer() const {
   return writer.text();
 }
 
-// In the memory of this rank's GPU, if that can be: false if not. An error if it must be, and the arena, too, for which
-// each end speaks up.
+// Makes the mirror for a peer in the memory of this rank's GPU, and says whether that was possible. If KOLO_GPUDIRECT
+// forces it, each rank returns an error unless both its mirror and its own arena lie in the memory of its GPU.
 Result<bool> Peers::mirrorOnDevice(Peer& peer, int rank, transport::Device& device) const {
   const GpuDirect* const direct = purpose_.gpuDirect;
   if (direct == nullptr) return false;
@@ -144,7 +145,7 @@ Result<bool> Peers::mirrorOnDevice(Peer& peer, int rank, transport::Device& devi
   return peer.mirror.isOnDevice;
 }
 
-// Memory for the mirror, if there is none yet, registered for the device by which its bytes are to go.
+// Makes memory for the mirror, if there is none yet, and registers it for the device by which its bytes are to go.
 Status Peers::mirrorOnHost(Peer& peer, transport::Device& device) const {
   const std::uint64_t bytes = purpose_.partBytes;
   if (peer.mirror.data == nullptr) {
@@ -290,7 +291,7 @@ Status Peers::accept(int rank, koloTransportPut put) {
     return peer.isGone ? replacement
                        : error(koloInProgress, "rank {} has not yet abandoned the link that was lost", rank);
   }
-  if (peer.reroutes != 0) put.rail = 0;  // what is repeated is overtaken by nothing
+  if (peer.reroutes != 0) put.rail = 0;  // no later request overtakes those that are repeated
   KOLO_TRY(peer.link->put(put));
   if (peer.link->queued() != 0 && std::find(dirty_.begin(), dirty_.end(), rank) == dirty_.end()) dirty_.push_back(rank);
   return {};
@@ -361,7 +362,7 @@ Status Peers::state(int rank) const {
   return peer.isPosted() ? peer.link->state() : Status();
 }
 
-// The new link is opened while the lost one is still there, which says what was wrong if there is none.
+// The new link is opened while the lost one is still there: if no new link can be opened, the lost one says why.
 Status Peers::reroute(int rank, device::Counter& word) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   peer.isGone = true;  // until there is another

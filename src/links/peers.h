@@ -1,7 +1,7 @@
-// How a communicator's ranks reach each other's memory: devices, the arena, and one opened link for each peer.
+// The ways by which a communicator's ranks reach each other's memory: devices, the arena, and one link for each peer.
 //
 // Thread safety: made by one thread; afterwards under the communicator's turn, and with its links held where some are
-// posted: its caretaker (traffic/failover.cc) uses these between calls.
+// posted: the link monitor (traffic/failover.cc) uses these between calls.
 #pragma once
 
 #include <algorithm>
@@ -40,22 +40,22 @@ struct Mirror {
 inline constexpr std::uint8_t kNoWay = 255;
 
 struct Peer {
-  std::shared_ptr<transport::Device> device;  // the transport that reaches it; null: none does, and
-  Status unreached;                           // why
-  Mirror mirror;                              // of a posted link, and outlives it
-  std::shared_ptr<transport::Link> link;      // to its arena, or to memory that holds it and others' (over())
-  std::shared_ptr<const void> held;           // its arena, if it lives in this process
-  koloTransportBlob address{};                // its address for `device`
+  std::shared_ptr<transport::Device> device;  // the transport that reaches the peer; null: none does
+  Status unreached;                           // why no transport reaches the peer
+  Mirror mirror;                              // of a posted link, and outlives the link
+  std::shared_ptr<transport::Link> link;      // to the peer's arena, or to memory that holds several arenas (over())
+  std::shared_ptr<const void> held;           // the peer's arena, if the peer lives in this process
+  koloTransportBlob address{};                // the peer's address for `device`
   unsigned char* arena = nullptr;             // null by a posted link
-  bool isArenaOnDevice = false;               // of a posted link: it leads to memory of the peer's GPU
-  std::string offer;           // by which transports it can be reached, as long as another link may be opened
-  std::uint8_t way = kNoWay;   // which of the transports that both ends have its link goes by (routes.cc)
-  bool isNear = false;         // on this host, as far as can be known before
-  std::uint64_t reroutes = 0;  // how often its posted link has been replaced
-  bool isGone = false;         // and could not be, the last time
-  bool isHeld = false;         // it may still be written to by the last one: nothing goes by the new one yet
+  bool isArenaOnDevice = false;               // a posted link leads to memory of the peer's GPU
+  std::string offer;           // by which transports the peer can be reached, as long as another link may be opened
+  std::uint8_t way = kNoWay;   // which of the transports that both ends have the link goes by (routes.cc)
+  bool isNear = false;         // the peer is on this host, as far as can be known before
+  std::uint64_t reroutes = 0;  // how often the posted link has been replaced
+  bool isGone = false;         // the posted link is lost, and the last attempt to replace it has failed
+  bool isHeld = false;         // the peer has not yet abandoned the lost link, so the new one takes no requests
   bool isPosted() const { return link != nullptr && link->isPosted(); }
-  // Whether its posted link may be replaced when it is lost.
+  // Whether the posted link may be replaced when it is lost.
   bool canBeRerouted() const { return isPosted() && link->canBeAbandoned() && !isGone; }
 };
 
@@ -73,8 +73,8 @@ class Peers {
     // Not null: memory of this rank's GPU takes the place of the arena, and of mirrors, for those posted transports
     // that can reach it.
     const GpuDirect* gpuDirect = nullptr;
-    // Links are opened when they are first needed if there are more ranks than this; one to a rank on this host, if
-    // there is one, is opened at once all the same, to know that it can be.
+    // With more ranks than this, links are opened when they are first needed. One link to a rank on this host is opened
+    // at once all the same, to know that it can be.
     int mostAtOnce = 1 << 30;
     std::string nearNics = {};  // as nearNics() says (links/hosts.h)
   };
@@ -84,9 +84,9 @@ class Peers {
   static Result<std::unique_ptr<Peers>> connect(Membership& membership, Result<Given> arena, const Purpose& purpose,
                                                 const std::string& transports, const std::string& settingsText);
 
-  // Takes over the mapped links of another communicator's peers, which `owner` keeps. inBase: of each rank, which one
-  // it is there. Every arena lies in memory that those links map, and is told by setArena(). Such links are used by
-  // several threads: they must share (transport::Device::sharesLinks).
+  // Takes over the mapped links of another communicator's peers, which `owner` keeps. inBase: the rank there of each
+  // rank here. Every arena lies in memory that those links map, and setArena() says where. Several threads use such
+  // links, so the transport must allow that (transport::Device::sharesLinks).
   static std::unique_ptr<Peers> over(const Peers& base, const std::shared_ptr<const void>& owner,
                                      const std::vector<int>& inBase, int rank, const Purpose& purpose);
   void setArena(int rank, unsigned char* arena);
@@ -95,8 +95,8 @@ class Peers {
   std::uint32_t memoryKind() const { return given_.range.kind; }
   int ranks() const { return static_cast<int>(peers_.size()); }
   const Peer& operator[](int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
-  // Opens the link to a peer, if it is not open yet. As long as host->timeoutMs. koloUnreachable says why there is
-  // none. Alone: the peer does the same when it needs the link, and must come to the same transport.
+  // Opens the link to a peer, if it is not open yet, within host->timeoutMs. koloUnreachable says why there is none.
+  // The peer takes no part: it opens its own link when it needs it, and must come to the same transport.
   Status open(int rank);
   bool isOpen(int rank) const { return (*this)[rank].link != nullptr; }
   // The least rank whose memory this one maps, its own included.
@@ -108,10 +108,10 @@ class Peers {
   bool reachesByMapping() const;
 
   // ---- posted links; one thread at a time
-  // Accepts a request, by addresses in the mirror. koloInProgress: as much is under way as may be; koloRemoteError: the
-  // link is lost.
+  // Accepts a request, by addresses in the mirror. koloInProgress: the link has as many requests as it may have;
+  // koloRemoteError: the link is lost.
   Status put(int rank, const device::Post& post);
-  // Sets a word of the peer's arena, wherever it is; by either kind of link.
+  // Sets a word of the peer's arena, by either kind of link.
   Status set(int rank, std::uint64_t at, std::uint64_t value);
   // Accepts a request as the other put() does, from any memory of this process into memory of the peer that `key`
   // names, from its begin + `to`; post.counter may be null. REQUIRES: registersCheaply(), or a few bytes; the data
@@ -137,15 +137,15 @@ class Peers {
   // ---- a posted link that is lost (failover.cc)
   // Whether there are posted links of several transports, of which one can be abandoned.
   bool mayReroute() const;
-  // Abandons it and opens one by the next transport that both ends have, all of whose requests go by one rail. Tells
-  // the peer so by `word`, in the mirror, and refuses all else with koloInProgress until release(). REQUIRES:
-  // a peer that canBeRerouted().
+  // Abandons the lost link and opens one by the next transport that both ends have, all of whose requests go by one
+  // rail. Tells the peer so by `word`, in the mirror, and refuses all other requests with koloInProgress until
+  // release(). REQUIRES: a peer that canBeRerouted().
   Status reroute(int rank, device::Counter& word);
   void release(int rank) { peers_[static_cast<std::size_t>(rank)].isHeld = false; }
-  // Lets peers be heard by transports by which this rank speaks to none.
+  // Takes what peers send by posted transports by which this rank itself sends nothing.
   void listen() const;
 
-  // Leaves a peer without a link: it was found not to do what it should.
+  // Closes the link to a peer, which was found not to work, and opens no other.
   void cut(int rank, const Status& why);
   const std::vector<std::shared_ptr<transport::Device>>& devices() const { return devices_; }
   // Opens this communicator's own devices of transports that map, if its links are another one's: windows are

@@ -1,11 +1,11 @@
-// By which transport each pair of ranks goes.
+// The choice of the transport by which each pair of ranks goes.
 //
-// The two ends of a link must be of one kind: whether a rank waits for a link's progress, how many rails its counters
-// have, and how long a chunk of a message is, all follow from the transport. So both ends number the transports that
-// serve the pair alike (candidates()), and try them in that order. A transport that says UNREACHABLE says so to both
-// ends. Where one end fails otherwise (it is short of file descriptors for a moment, say), both take the later one of
-// the two transports that the ends have come to (agreeOnWays()); or, where links are made at first use, and the peer
-// may not be asked, the link fails with the reason.
+// The two ends of a link must use one transport: whether a rank waits for a link's progress, how many rails its
+// counters have, and how long a chunk of a message is, all follow from the transport. So both ends number the
+// transports that serve the pair alike (candidates()), and try them in that order. A transport that says UNREACHABLE
+// says so to both ends. One end may fail otherwise, because it is short of file descriptors for a moment, say. Both
+// ends then take the later one of the two transports that they have come to (agreeOnWays()). Where links are made at
+// first use, the peer may not be asked, and the link fails with the reason.
 #include <algorithm>
 
 #include "base/log.h"
@@ -22,7 +22,7 @@ struct Offer {
   koloTransportBlob address, memory;
 };
 
-// As Peers::offer() writes it; *leftOut: what it says of the transports that are left out.
+// Reads what Peers::offer() wrote. *leftOut: what the offer says of the transports that are left out.
 std::vector<Offer> readOffers(const std::string& text, std::string* leftOut) {
   std::vector<Offer> offers;
   BlobReader reader(text);
@@ -129,7 +129,7 @@ Status Peers::open(int rank, const Search& search) {
   return peer.unreached;
 }
 
-// Nothing else is to be opened by it.
+// Frees the text of the peer's offer if no further link will be opened by it.
 void Peers::forgetOffer(Peer& peer) {
   if (!peer.unreached.ok() || (peer.link != nullptr && !peer.link->canBeAbandoned())) peer.offer = {};
 }
@@ -138,12 +138,12 @@ bool Peers::isLeftOut(int rank) const {
   return !purpose_.without.empty() && purpose_.without[static_cast<std::size_t>(rank)];
 }
 
-// What follows, until the next exchange, is to leave the others waiting.
+// Sets the time by which all links must be open: the other ranks wait for this one in the next exchange.
 void Peers::beginLinks(const Membership& membership) {
   linksUntilNs_ = nowNs() + membership.ownTimeMs() * std::int64_t{1'000'000};
 }
 
-// Links to all, or to one on this host.
+// Opens links to all ranks, or to one rank on this host.
 Status Peers::openFirst(const Membership& membership, bool all) {
   beginLinks(membership);
   for (int rank = 0; rank < ranks(); ++rank) {
@@ -152,7 +152,7 @@ Status Peers::openFirst(const Membership& membership, bool all) {
     if (!opened.ok() && !purpose_.mayMiss) return opened;
     if (!all) break;
   }
-  // Peers that are not mapped may speak before this rank does.
+  // A peer by a posted link may send before this rank has opened its end.
   for (const auto& device : devices_) {
     const bool allNear =
         std::count_if(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.isNear; }) == ranks() - 1;
@@ -162,7 +162,7 @@ Status Peers::openFirst(const Membership& membership, bool all) {
   return {};
 }
 
-// Goes on by a later way, since the peer could not take the one that this rank has taken.
+// Replaces this rank's link by one of a later transport, because the peer could not use the transport of this one.
 Status Peers::follow(int rank, std::uint8_t way) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   const std::string before = peer.device->name();

@@ -1,4 +1,4 @@
-// Which algorithm: a cost model over the machine's few numbers, and the user's wishes over the model (D9).
+// The choice of an algorithm: a cost model over the machine's few numbers, and the user's overrides of it (D9).
 //
 // Thread safety: everything here is a pure function or immutable once made.
 #pragma once
@@ -15,7 +15,7 @@ namespace kolo::planner {
 
 // What the model knows about the ranks' surroundings.
 struct Machine {
-  // Of a mesh.
+  // An axis of a mesh.
   struct Axis {
     int ranks = 1;
     int hosts = 1;  // on which the ranks of a line along it are; the most of all lines
@@ -64,9 +64,10 @@ struct Choice {
   device::Algorithm algorithm = device::Algorithm::kCount;  // through staging
   device::Algorithm direct = device::Algorithm::kCount;     // if all buffers turn out to be in windows
   bool isDirectForced = false;                              // by an override
-  // A barrier's, behind a collective whose root only gives, with the same root; kCount: as behind any other. Where
-  // ranks of one host share cores, a root that goes on first has given what it gives next, in most programs, before the
-  // others come for it, and none of them takes its turns in vain.
+  // The algorithm of a barrier that follows a broadcast or a scatter, by way of the same root. kCount: the barrier
+  // takes `algorithm`, as after any other operation. Where ranks of one host share cores, the barrier so lets the root
+  // go on first. In most programs the root has then sent its next data before the other ranks ask for it, and the other
+  // ranks do not use up time slices to wait for it.
   device::Algorithm behindRoot = device::Algorithm::kCount;
   double predictedUs = 0;                                 // of the one that query.registered selects
   device::Algorithm within = device::Algorithm::kCount;   // of a hierarchical one: inside a host
@@ -75,7 +76,7 @@ struct Choice {
 
 // Whether an algorithm exists for a collective at all.
 bool isWrittenFor(device::Algorithm algorithm, device::Collective collective);
-// And whether it can serve the query.
+// Whether an algorithm can serve a query.
 bool fits(device::Algorithm algorithm, const Query& query, const Machine& machine);
 // Predicted time through staging, or zero-copy.
 double predictUs(device::Algorithm algorithm, bool direct, const Query& query, const Machine& machine);
@@ -87,7 +88,7 @@ struct Range {
   bool isWhole() const { return low == 0 && high == UINT64_MAX; }
 };
 
-// One wish of "all_reduce:ring@1M-/ranks=3-/op=sum" or "all_reduce:^ring".
+// One override, such as "all_reduce:ring@1M-/ranks=3-/op=sum" or "all_reduce:^ring".
 struct Wish {
   device::Collective collective;
   device::Algorithm algorithm;
