@@ -799,8 +799,9 @@ KOLO_API koloResult_t koloGroupEnd(void);
 
 /* --------------------------------------------------------------- requests */
 /* A request stands for an operation that a call has started and does not wait for. Messages and collectives have such a
- * form, and so have koloWindowRegister and groups; koloVote and the functions for arrays whose shape travels with them
- * have none. What holds for all requests:
+ * form, and so have koloWindowRegister and groups. Calls over lists, along axes and of buckets become requests as
+ * groups: koloGroupStart, the call, koloIgroupEnd. koloVote and the functions for arrays whose shape travels with them
+ * have no such form. What holds for all requests:
  *
  * Communicators: on host memory only (koloUnsupported). On GPUs every call is nonblocking already.
  * Buffers: the buffers, and the place for a receive's status, belong to the operation until it is done. Arrays of
@@ -1144,40 +1145,6 @@ KOLO_API koloResult_t koloAllToAllAxis(const koloItem_t* item, int splitAxis, in
 KOLO_API koloResult_t koloReshard(const koloItem_t* item, const koloArray_t* whole, int from, int to,
                                   const size_t* fromParts, const size_t* toParts, koloComm_t comm, koloStream_t stream);
 
-/* The functions from here to koloIreshard start requests; the section "requests" holds for them too. */
-
-/* Starts koloAllReduceList. */
-KOLO_API koloResult_t koloIallReduceList(const koloItem_t* items, size_t count, koloRedOp_t op, koloComm_t comm,
-                                         koloRequest_t* request);
-/* Starts koloReduceList. */
-KOLO_API koloResult_t koloIreduceList(const koloItem_t* items, size_t count, koloRedOp_t op, int root, koloComm_t comm,
-                                      koloRequest_t* request);
-/* Starts koloBroadcastList. */
-KOLO_API koloResult_t koloIbroadcastList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
-                                         koloRequest_t* request);
-/* Starts koloAllGatherList. */
-KOLO_API koloResult_t koloIallGatherList(const koloItem_t* items, size_t count, koloComm_t comm,
-                                         koloRequest_t* request);
-/* Starts koloReduceScatterList. */
-KOLO_API koloResult_t koloIreduceScatterList(const koloItem_t* items, size_t count, koloRedOp_t op, koloComm_t comm,
-                                             koloRequest_t* request);
-/* Starts koloGatherList. */
-KOLO_API koloResult_t koloIgatherList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
-                                      koloRequest_t* request);
-/* Starts koloScatterList. */
-KOLO_API koloResult_t koloIscatterList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
-                                       koloRequest_t* request);
-/* Starts koloAllToAllList. */
-KOLO_API koloResult_t koloIallToAllList(const koloItem_t* items, size_t count, koloComm_t comm, koloRequest_t* request);
-/* Starts koloAllToAllAxis. */
-KOLO_API koloResult_t koloIallToAllAxis(const koloItem_t* item, int splitAxis, int concatAxis, const size_t* splits,
-                                        const size_t* concats, koloComm_t comm, koloRequest_t* request);
-
-/* Starts koloReshard. */
-KOLO_API koloResult_t koloIreshard(const koloItem_t* item, const koloArray_t* whole, int from, int to,
-                                   const size_t* fromParts, const size_t* toParts, koloComm_t comm,
-                                   koloRequest_t* request);
-
 /* ----------------------------------------------------------------- memory */
 
 /* Allocates page-aligned host memory to which every process on this machine can be given access.
@@ -1509,9 +1476,6 @@ KOLO_API koloResult_t koloBucketPlan(const koloBucketItem_t* items, size_t count
  * Adjoint: that of each member. */
 KOLO_API koloResult_t koloBucketLaunch(const koloBucketItem_t* items, const size_t* members, size_t count,
                                        koloStream_t stream);
-/* Starts koloBucketLaunch as a request; the section "requests" holds for it too. */
-KOLO_API koloResult_t koloIbucketLaunch(const koloBucketItem_t* items, const size_t* members, size_t count,
-                                        koloRequest_t* request);
 
 /* ------------------------------------------------- choices and inspection */
 

@@ -56,9 +56,10 @@ class Requests {
   // At a place that takeStreamPlace() gave, which ends when they are started: messages that wait keep no other from
   // going.
   void startAt(std::uint64_t place, const Message* messages, std::size_t count, Request& request);
-  // A collective, or several one after the other, which are one part of the request.
+  // A collective, or several one after the other, which are one part of the request. Of several the vector is emptied,
+  // and gets storage of earlier ones in exchange for its own.
   void start(const Operation& operation, Request& request);
-  void start(std::vector<Operation>&& operations, Request& request);
+  void start(std::vector<Operation>& operations, Request& request);
   // A step that is collective, too, and is done in the communicator's turn. It is one part of the request.
   void start(std::function<Status()> step, Request& request);
 
