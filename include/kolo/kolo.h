@@ -306,11 +306,11 @@ typedef struct {
    *  2: also operations that follow others in one stream, whatever the program enqueues between them. All that precedes
    *     an operation in its stream must be able to run beside the resident kernel, which holds four of the GPU's
    *     multiprocessors: a cooperative launch on all of them would wait for ever.
-   * The kernel ends after KOLO_RESIDENT_IDLE_US without work. Whatever waits for the device to be idle
+   * The kernel ends after 200 microseconds without work. Whatever waits for the device to be idle
    * (cudaDeviceSynchronize, cudaFree) may wait that much longer. A rank that cannot have such a kernel logs the reason
    * and launches. */
   int resident;
-  /* KOLO_EAGER. Each rank's own choice; host memory only.
+  /* Each rank's own choice; host memory only. By default 0.
    *  0: a call that is the first of its kind is checked against those of the other ranks before it returns.
    *  1: a rank that only sends (a broadcast's root, say) does not wait for that check if there is room for its data.
    *     A mismatch then shows at a later call, as it does for a repeated call ("collectives", mismatches). */
