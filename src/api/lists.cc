@@ -1,8 +1,9 @@
 // Collectives over lists of items, and along the axes of arrays: arguments checked, then submitted.
-#include <vector>
+#include <algorithm>
 
 #include "api/submit.h"
 #include "collectives/list_cache.h"
+#include "collectives/list_item.h"
 
 namespace kolo::api {
 namespace {
@@ -68,48 +69,28 @@ koloResult_t overItems(const char* function, const comm::Call& call, const koloI
   });
 }
 
-// Why members of a program cannot be one list.
-Status checkMembers(const koloBucketItem_t* items, const size_t* members, size_t count) {
-  if (count == 0) return error(koloInvalidCount, "count is 0, expected the members of a step");
-  KOLO_TRY(checkPointer({"items", items, 1}));
-  KOLO_TRY(checkPointer({"members", members, count}));
-  const koloBucketItem_t& first = items[members[0]];
-  const bool reduces = first.collective != koloCollectiveAllGather;
-  for (std::size_t i = 0; i < count; ++i) {
-    const koloBucketItem_t& item = items[members[i]];
-    const bool isMergeable = item.collective == koloCollectiveAllGather ||
-                             item.collective == koloCollectiveReduceScatter ||
-                             item.collective == koloCollectiveAllReduce;
-    if (!isMergeable || item.item == nullptr) {
-      return error(koloInvalidArgument,
-                   "items[{}] is {}: expected an all-gather, a reduce-scatter or an all-reduce with its koloItem_t",
-                   members[i], isMergeable ? "without a koloItem_t" : "another collective");
-    }
-    if (item.comm != first.comm || item.collective != first.collective || (reduces && item.op != first.op)) {
-      return error(koloInvalidArgument,
-                   "items[{}] and items[{}] differ in communicator, collective or reduction: expected members of one "
-                   "bucket",
-                   members[0], members[i]);
-    }
-  }
-  return {};
-}
-
-koloResult_t launchBucket(const char* function, const koloBucketItem_t* items, const size_t* members, size_t count,
-                          koloStream_t stream) noexcept {
-  const koloResult_t refused = guard(function, [&] { return checkMembers(items, members, count); });
-  if (refused != koloSuccess) return refused;
-  const koloBucketItem_t& first = items[members[0]];
-  const bool reduces = first.collective != koloCollectiveAllGather;
-  const comm::Call call{.collective = static_cast<Collective>(first.collective), .op = reduces ? first.op : koloSum};
-  return overList(function, call, first.comm, stream, [&](comm::Communicator& communicator, const ListCall& given) {
-    std::vector<koloItem_t> list;
-    for (std::size_t i = 0; i < count; ++i) list.push_back(*items[members[i]].item);
-    return communicator.planning().lists().find(given, list.data(), count);
-  });
+// Elements of the longer of an item's buffers.
+std::uint64_t elementsOf(const collectives::Item& item) {
+  std::uint64_t sent = 0, received = 0;
+  for (std::size_t block = 0; block < item.send.extents.size(); ++block) sent += item.send.elementsOf(block);
+  for (std::size_t block = 0; block < item.recv.extents.size(); ++block) received += item.recv.elementsOf(block);
+  return std::max(sent, received);
 }
 
 }  // namespace
+
+Result<Transfer> transferOf(const koloItem_t& item, std::size_t number, koloCollective_t collective, koloComm_t comm) {
+  const auto communicator = find(comm);
+  if (!communicator.ok())
+    return error(communicator.status().code(), "items[{}].comm: {}", number, communicator.status().message());
+  const ListCall call{.collective = static_cast<Collective>(collective),
+                      .rank = communicator.value()->rank(),
+                      .ranks = communicator.value()->ranks(),
+                      .root = 0};
+  KOLO_ASSIGN(const collectives::Item read, collectives::readItem(call, item, number));
+  return Transfer{read.transferType, elementsOf(read) * elementBytes(read.transferType)};
+}
+
 }  // namespace kolo::api
 
 using namespace kolo;
@@ -174,11 +155,6 @@ KOLO_API koloResult_t koloReshard(const koloItem_t* item, const koloArray_t* who
                     return communicator.planning().lists().findReshard(given.rank, given.ranks,
                                                                        {*item, whole, from, to, fromParts, toParts});
                   });
-}
-
-KOLO_API koloResult_t koloBucketLaunch(const koloBucketItem_t* items, const size_t* members, size_t count,
-                                       koloStream_t stream) {
-  return launchBucket(__func__, items, members, count, stream);
 }
 
 }  // extern "C"

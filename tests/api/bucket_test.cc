@@ -390,6 +390,11 @@ TEST_CASE("S2.3 members that cannot be one list are refused by name, and nothing
     EXPECT_CODE(self, koloInvalidCount, koloBucketLaunch(items, &first, 0, nullptr));
     EXPECT_CODE(self, koloInvalidPointer, koloBucketLaunch(nullptr, &first, 1, nullptr));
     EXPECT_CODE(self, koloInvalidPointer, koloBucketLaunch(items, nullptr, 1, nullptr));
+    EXPECT_OK(self, koloGroupStart());
+    EXPECT_OK(self, koloBucketLaunch(items, &first, 1, nullptr));
+    EXPECT_CODE(self, koloInvalidCount, koloBucketLaunch(items, &first, 0, nullptr));
+    EXPECT_CODE(self, koloInvalidCount, koloGroupEnd());
+    EXPECT(self, sums[0] == 0);
     EXPECT_OK(self, koloBucketLaunch(items, &first, 1, nullptr));
     EXPECT(self, sums[0] == 2);
   });
