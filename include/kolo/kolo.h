@@ -281,11 +281,11 @@ typedef struct {
    *  2: also operations that follow others in one stream, whatever the program enqueues between them. All that precedes
    *     an operation in its stream must be able to run beside the resident kernel, which holds four of the GPU's
    *     multiprocessors: a cooperative launch on all of them would wait for ever.
-   * The kernel ends after KOLO_RESIDENT_IDLE_US without work. Whatever waits for the device to be idle
+   * The kernel ends after 200 microseconds without work. Whatever waits for the device to be idle
    * (cudaDeviceSynchronize, cudaFree) may wait that much longer. A rank that cannot have such a kernel logs the reason
    * and launches. */
   int resident;
-  /* KOLO_EAGER. Each rank's own choice; host memory only.
+  /* Each rank's own choice; host memory only. By default 0.
    *  0: a call that is the first of its kind is checked against those of the other ranks before it returns.
    *  1: a rank that only sends (a broadcast's root, say) does not wait for that check if there is room for its data.
    *     A mismatch then shows at a later call, as it does for a repeated call ("collectives", mismatches). */
@@ -751,8 +751,9 @@ KOLO_API koloResult_t koloGroupEnd(void);
 
 /* --------------------------------------------------------------- requests */
 /* A request stands for an operation that a call has started and does not wait for. Messages and collectives have such a
- * form, and so have koloWindowRegister and groups; koloVote and the functions for arrays whose shape travels with them
- * have none. What holds for all requests:
+ * form, and so have koloWindowRegister and groups. Calls over lists, along axes and of buckets become requests as
+ * groups: koloGroupStart, the call, koloIgroupEnd. koloVote and the functions for arrays whose shape travels with them
+ * have no such form. What holds for all requests:
  *
  * Communicators: on host memory only (koloUnsupported). On GPUs every call is nonblocking already.
  * Buffers: the buffers, and the place for a receive's status, belong to the operation until it is done. Arrays of
@@ -1090,40 +1091,6 @@ KOLO_API koloResult_t koloAllToAllAxis(const koloItem_t* item, int splitAxis, in
 KOLO_API koloResult_t koloReshard(const koloItem_t* item, const koloArray_t* whole, int from, int to,
                                   const size_t* fromParts, const size_t* toParts, koloComm_t comm, koloStream_t stream);
 
-/* The functions from here to koloIreshard start requests; the section "requests" holds for them too. */
-
-/* Starts koloAllReduceList. */
-KOLO_API koloResult_t koloIallReduceList(const koloItem_t* items, size_t count, koloRedOp_t op, koloComm_t comm,
-                                         koloRequest_t* request);
-/* Starts koloReduceList. */
-KOLO_API koloResult_t koloIreduceList(const koloItem_t* items, size_t count, koloRedOp_t op, int root, koloComm_t comm,
-                                      koloRequest_t* request);
-/* Starts koloBroadcastList. */
-KOLO_API koloResult_t koloIbroadcastList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
-                                         koloRequest_t* request);
-/* Starts koloAllGatherList. */
-KOLO_API koloResult_t koloIallGatherList(const koloItem_t* items, size_t count, koloComm_t comm,
-                                         koloRequest_t* request);
-/* Starts koloReduceScatterList. */
-KOLO_API koloResult_t koloIreduceScatterList(const koloItem_t* items, size_t count, koloRedOp_t op, koloComm_t comm,
-                                             koloRequest_t* request);
-/* Starts koloGatherList. */
-KOLO_API koloResult_t koloIgatherList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
-                                      koloRequest_t* request);
-/* Starts koloScatterList. */
-KOLO_API koloResult_t koloIscatterList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
-                                       koloRequest_t* request);
-/* Starts koloAllToAllList. */
-KOLO_API koloResult_t koloIallToAllList(const koloItem_t* items, size_t count, koloComm_t comm, koloRequest_t* request);
-/* Starts koloAllToAllAxis. */
-KOLO_API koloResult_t koloIallToAllAxis(const koloItem_t* item, int splitAxis, int concatAxis, const size_t* splits,
-                                        const size_t* concats, koloComm_t comm, koloRequest_t* request);
-
-/* Starts koloReshard. */
-KOLO_API koloResult_t koloIreshard(const koloItem_t* item, const koloArray_t* whole, int from, int to,
-                                   const size_t* fromParts, const size_t* toParts, koloComm_t comm,
-                                   koloRequest_t* request);
-
 /* ----------------------------------------------------------------- memory */
 
 /* Allocates page-aligned host memory to which every process on this machine can be given access.
@@ -1449,9 +1416,6 @@ KOLO_API koloResult_t koloBucketPlan(const koloBucketItem_t* items, size_t count
  * Adjoint: that of each member. */
 KOLO_API koloResult_t koloBucketLaunch(const koloBucketItem_t* items, const size_t* members, size_t count,
                                        koloStream_t stream);
-/* Starts koloBucketLaunch as a request; the section "requests" holds for it too. */
-KOLO_API koloResult_t koloIbucketLaunch(const koloBucketItem_t* items, const size_t* members, size_t count,
-                                        koloRequest_t* request);
 
 /* ------------------------------------------------- choices and inspection */
 

@@ -26,6 +26,11 @@ koloResult_t keepError(const char* function, const Status& status) {
   return status.code();
 }
 
+Status refuse(Status why) {
+  comm::groupRefuse(why);
+  return why;
+}
+
 koloResult_t keepException(const char* function) {
   try {
     throw;

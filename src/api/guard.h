@@ -7,6 +7,7 @@
 #include <new>
 #include <string>
 
+#include "api/client.h"
 #include "base/caller.h"
 #include "base/fork.h"
 #include "base/handle_table.h"
@@ -22,24 +23,7 @@ namespace kolo::api {
 // The calling thread's last message.
 std::string& lastError();
 
-// What a function returns whose body has failed. Its message is kept.
-koloResult_t keepError(const char* function, const Status& status);
-koloResult_t keepException(const char* function);  // REQUIRES: one is being handled
-
-// Runs the body of an API function, in the usual floating-point mode. calculates: false for what finds the mode itself
-// where it needs it.
-template <bool calculates = true, class Body>
-koloResult_t guard(const char* function, Body&& body) noexcept {
-  const UsualFloatMode usual(calculates);
-  try {
-    const Status status = body();
-    return status.ok() ? koloSuccess : keepError(function, status);
-  } catch (...) {
-    return keepException(function);
-  }
-}
-
-// The same for functions of no handle, which make something or ask for what the process has once: they may take locks
+// guard() for functions of no handle, which make something or ask for what the process has once: they may take locks
 // of the process.
 template <class Body>
 koloResult_t guardProcess(const char* function, Body&& body) noexcept {

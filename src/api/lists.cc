@@ -1,8 +1,9 @@
 // Collectives over lists of items, and along the axes of arrays: arguments checked, then submitted.
-#include <vector>
+#include <algorithm>
 
 #include "api/submit.h"
 #include "collectives/list_cache.h"
+#include "collectives/list_item.h"
 
 namespace kolo::api {
 namespace {
@@ -30,7 +31,7 @@ Status checkFold(const comm::Operation& operation, std::size_t number, comm::Com
 
 // A list that is found when the communicator is known. find(communicator, call): what the call comes to.
 template <class Find>
-koloResult_t overList(const char* function, comm::Call call, koloComm_t comm, const Where& where,
+koloResult_t overList(const char* function, comm::Call call, koloComm_t comm, koloStream_t stream,
                       Find&& find) noexcept {
   call.datatype = collectives::kOfItems;
   const auto check = [&](comm::Communicator& communicator, comm::Operation& o) -> Status {
@@ -57,79 +58,39 @@ koloResult_t overList(const char* function, comm::Call call, koloComm_t comm, co
   return guard(function, [&]() -> Status {
     comm::Operation operation;
     static_cast<comm::Call&>(operation) = call;
-    return submit(operation, comm, where, check);
+    return submitTo(operation, comm, stream, nullptr, check);
   });
 }
 
 koloResult_t overItems(const char* function, const comm::Call& call, const koloItem_t* items, size_t count,
-                       koloComm_t comm, const Where& where) noexcept {
-  return overList(function, call, comm, where, [&](comm::Communicator& communicator, const ListCall& given) {
+                       koloComm_t comm, koloStream_t stream) noexcept {
+  return overList(function, call, comm, stream, [&](comm::Communicator& communicator, const ListCall& given) {
     return communicator.planning().lists().find(given, items, count);
   });
 }
 
-koloResult_t alongAxes(const char* function, const koloItem_t* item, int splitAxis, int concatAxis,
-                       const size_t* splits, const size_t* concats, koloComm_t comm, const Where& where) noexcept {
-  return overList(function, {.collective = Collective::kAllToAll}, comm, where,
-                  [&](comm::Communicator& communicator, const ListCall& given) -> Result<ListOperation> {
-                    if (item == nullptr) return error(koloInvalidPointer, "item is NULL, expected an item");
-                    return communicator.planning().lists().findAxisExchange(given, *item, splitAxis, concatAxis, splits,
-                                                                            concats);
-                  });
-}
-
-koloResult_t reshard(const char* function, const koloItem_t* item, const koloArray_t* whole, int from, int to,
-                     const size_t* fromParts, const size_t* toParts, koloComm_t comm, const Where& where) noexcept {
-  return overList(function, {}, comm, where,
-                  [&](comm::Communicator& communicator, const ListCall& given) -> Result<ListOperation> {
-                    if (item == nullptr) return error(koloInvalidPointer, "item is NULL, expected an item");
-                    return communicator.planning().lists().findReshard(given.rank, given.ranks,
-                                                                       {*item, whole, from, to, fromParts, toParts});
-                  });
-}
-
-// Why members of a program cannot be one list.
-Status checkMembers(const koloBucketItem_t* items, const size_t* members, size_t count) {
-  if (count == 0) return error(koloInvalidCount, "count is 0, expected the members of a step");
-  KOLO_TRY(checkPointer({"items", items, 1}));
-  KOLO_TRY(checkPointer({"members", members, count}));
-  const koloBucketItem_t& first = items[members[0]];
-  const bool reduces = first.collective != koloCollectiveAllGather;
-  for (std::size_t i = 0; i < count; ++i) {
-    const koloBucketItem_t& item = items[members[i]];
-    const bool isMergeable = item.collective == koloCollectiveAllGather ||
-                             item.collective == koloCollectiveReduceScatter ||
-                             item.collective == koloCollectiveAllReduce;
-    if (!isMergeable || item.item == nullptr) {
-      return error(koloInvalidArgument,
-                   "items[{}] is {}: expected an all-gather, a reduce-scatter or an all-reduce with its koloItem_t",
-                   members[i], isMergeable ? "without a koloItem_t" : "another collective");
-    }
-    if (item.comm != first.comm || item.collective != first.collective || (reduces && item.op != first.op)) {
-      return error(koloInvalidArgument,
-                   "items[{}] and items[{}] differ in communicator, collective or reduction: expected members of one "
-                   "bucket",
-                   members[0], members[i]);
-    }
-  }
-  return {};
-}
-
-koloResult_t launchBucket(const char* function, const koloBucketItem_t* items, const size_t* members, size_t count,
-                          const Where& where) noexcept {
-  const koloResult_t refused = guard(function, [&] { return checkMembers(items, members, count); });
-  if (refused != koloSuccess) return refused;
-  const koloBucketItem_t& first = items[members[0]];
-  const bool reduces = first.collective != koloCollectiveAllGather;
-  const comm::Call call{.collective = static_cast<Collective>(first.collective), .op = reduces ? first.op : koloSum};
-  return overList(function, call, first.comm, where, [&](comm::Communicator& communicator, const ListCall& given) {
-    std::vector<koloItem_t> list;
-    for (std::size_t i = 0; i < count; ++i) list.push_back(*items[members[i]].item);
-    return communicator.planning().lists().find(given, list.data(), count);
-  });
+// Elements of the longer of an item's buffers.
+std::uint64_t elementsOf(const collectives::Item& item) {
+  std::uint64_t sent = 0, received = 0;
+  for (std::size_t block = 0; block < item.send.extents.size(); ++block) sent += item.send.elementsOf(block);
+  for (std::size_t block = 0; block < item.recv.extents.size(); ++block) received += item.recv.elementsOf(block);
+  return std::max(sent, received);
 }
 
 }  // namespace
+
+Result<Transfer> transferOf(const koloItem_t& item, std::size_t number, koloCollective_t collective, koloComm_t comm) {
+  const auto communicator = find(comm);
+  if (!communicator.ok())
+    return error(communicator.status().code(), "items[{}].comm: {}", number, communicator.status().message());
+  const ListCall call{.collective = static_cast<Collective>(collective),
+                      .rank = communicator.value()->rank(),
+                      .ranks = communicator.value()->ranks(),
+                      .root = 0};
+  KOLO_ASSIGN(const collectives::Item read, collectives::readItem(call, item, number));
+  return Transfer{read.transferType, elementsOf(read) * elementBytes(read.transferType)};
+}
+
 }  // namespace kolo::api
 
 using namespace kolo;
@@ -137,48 +98,63 @@ using namespace kolo::api;
 
 extern "C" {
 
-KOLO_TWO_FORMS(koloAllReduceList, koloIallReduceList, (const koloItem_t* items, size_t count, koloRedOp_t op),
-               overItems(__func__, {.collective = Collective::kAllReduce, .op = op}, items, count, comm, where))
-
-KOLO_TWO_FORMS(koloReduceList, koloIreduceList, (const koloItem_t* items, size_t count, koloRedOp_t op, int root),
-               overItems(__func__, {.collective = Collective::kReduce, .op = op, .root = root}, items, count, comm,
-                         where))
-
-KOLO_TWO_FORMS(koloBroadcastList, koloIbroadcastList, (const koloItem_t* items, size_t count, int root),
-               overItems(__func__, {.collective = Collective::kBroadcast, .root = root}, items, count, comm, where))
-
-KOLO_TWO_FORMS(koloAllGatherList, koloIallGatherList, (const koloItem_t* items, size_t count),
-               overItems(__func__, {.collective = Collective::kAllGather}, items, count, comm, where))
-
-KOLO_TWO_FORMS(koloReduceScatterList, koloIreduceScatterList, (const koloItem_t* items, size_t count, koloRedOp_t op),
-               overItems(__func__, {.collective = Collective::kReduceScatter, .op = op}, items, count, comm, where))
-
-KOLO_TWO_FORMS(koloGatherList, koloIgatherList, (const koloItem_t* items, size_t count, int root),
-               overItems(__func__, {.collective = Collective::kGather, .root = root}, items, count, comm, where))
-
-KOLO_TWO_FORMS(koloScatterList, koloIscatterList, (const koloItem_t* items, size_t count, int root),
-               overItems(__func__, {.collective = Collective::kScatter, .root = root}, items, count, comm, where))
-
-KOLO_TWO_FORMS(koloAllToAllList, koloIallToAllList, (const koloItem_t* items, size_t count),
-               overItems(__func__, {.collective = Collective::kAllToAll}, items, count, comm, where))
-
-KOLO_TWO_FORMS(koloAllToAllAxis, koloIallToAllAxis,
-               (const koloItem_t* item, int splitAxis, int concatAxis, const size_t* splits, const size_t* concats),
-               alongAxes(__func__, item, splitAxis, concatAxis, splits, concats, comm, where))
-
-KOLO_TWO_FORMS(koloReshard, koloIreshard,
-               (const koloItem_t* item, const koloArray_t* whole, int from, int to, const size_t* fromParts,
-                const size_t* toParts),
-               reshard(__func__, item, whole, from, to, fromParts, toParts, comm, where))
-
-KOLO_API koloResult_t koloBucketLaunch(const koloBucketItem_t* items, const size_t* members, size_t count,
-                                       koloStream_t stream) {
-  return launchBucket(__func__, items, members, count, Where(stream));
+KOLO_API koloResult_t koloAllReduceList(const koloItem_t* items, size_t count, koloRedOp_t op, koloComm_t comm,
+                                        koloStream_t stream) {
+  return overItems(__func__, {.collective = Collective::kAllReduce, .op = op}, items, count, comm, stream);
 }
 
-KOLO_API koloResult_t koloIbucketLaunch(const koloBucketItem_t* items, const size_t* members, size_t count,
-                                        koloRequest_t* request) {
-  return launchBucket(__func__, items, members, count, Where(request));
+KOLO_API koloResult_t koloReduceList(const koloItem_t* items, size_t count, koloRedOp_t op, int root, koloComm_t comm,
+                                     koloStream_t stream) {
+  return overItems(__func__, {.collective = Collective::kReduce, .op = op, .root = root}, items, count, comm, stream);
+}
+
+KOLO_API koloResult_t koloBroadcastList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
+                                        koloStream_t stream) {
+  return overItems(__func__, {.collective = Collective::kBroadcast, .root = root}, items, count, comm, stream);
+}
+
+KOLO_API koloResult_t koloAllGatherList(const koloItem_t* items, size_t count, koloComm_t comm, koloStream_t stream) {
+  return overItems(__func__, {.collective = Collective::kAllGather}, items, count, comm, stream);
+}
+
+KOLO_API koloResult_t koloReduceScatterList(const koloItem_t* items, size_t count, koloRedOp_t op, koloComm_t comm,
+                                            koloStream_t stream) {
+  return overItems(__func__, {.collective = Collective::kReduceScatter, .op = op}, items, count, comm, stream);
+}
+
+KOLO_API koloResult_t koloGatherList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
+                                     koloStream_t stream) {
+  return overItems(__func__, {.collective = Collective::kGather, .root = root}, items, count, comm, stream);
+}
+
+KOLO_API koloResult_t koloScatterList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
+                                      koloStream_t stream) {
+  return overItems(__func__, {.collective = Collective::kScatter, .root = root}, items, count, comm, stream);
+}
+
+KOLO_API koloResult_t koloAllToAllList(const koloItem_t* items, size_t count, koloComm_t comm, koloStream_t stream) {
+  return overItems(__func__, {.collective = Collective::kAllToAll}, items, count, comm, stream);
+}
+
+KOLO_API koloResult_t koloAllToAllAxis(const koloItem_t* item, int splitAxis, int concatAxis, const size_t* splits,
+                                       const size_t* concats, koloComm_t comm, koloStream_t stream) {
+  return overList(__func__, {.collective = Collective::kAllToAll}, comm, stream,
+                  [&](comm::Communicator& communicator, const ListCall& given) -> Result<ListOperation> {
+                    if (item == nullptr) return error(koloInvalidPointer, "item is NULL, expected an item");
+                    return communicator.planning().lists().findAxisExchange(given, *item, splitAxis, concatAxis, splits,
+                                                                            concats);
+                  });
+}
+
+KOLO_API koloResult_t koloReshard(const koloItem_t* item, const koloArray_t* whole, int from, int to,
+                                  const size_t* fromParts, const size_t* toParts, koloComm_t comm,
+                                  koloStream_t stream) {
+  return overList(__func__, {}, comm, stream,
+                  [&](comm::Communicator& communicator, const ListCall& given) -> Result<ListOperation> {
+                    if (item == nullptr) return error(koloInvalidPointer, "item is NULL, expected an item");
+                    return communicator.planning().lists().findReshard(given.rank, given.ranks,
+                                                                       {*item, whole, from, to, fromParts, toParts});
+                  });
 }
 
 }  // extern "C"

@@ -1,6 +1,7 @@
 // Every setting of the library: one table with name, default, kind and meaning. Values come from the environment, read
-// once per process; kolo-info prints the table. A malformed value is an error that names the variable, returned by the
-// first koloCommInit* (validate()); until then the default stands in.
+// once per process. kolo-info prints the table, but for rows named KOLO_TEST_..., which are for tests and measurements.
+// A malformed value is an error that names the variable, returned by the first koloCommInit* (validate()); until then
+// the default stands in.
 //
 // Thread safety: all functions, from any thread.
 #pragma once
@@ -42,7 +43,7 @@ struct Ports {
   int count() const { return last - first + 1; }
 };
 
-// All settings with the values in force.
+// All settings for users, with the values in force.
 std::vector<Value> all();
 // koloInvalidEnvironment with the first malformed variable: its name, its value, what was expected.
 Status validate();

@@ -33,15 +33,10 @@ struct CopyPolicy {
   // From which size on a block of a pair (Work::pairsFromBytes) is moved by a single copy.
   std::uint64_t pairsFromBytes(const device::Work& work) const;
 
-  // Bytes of the longest block that this rank gives, if the others would read it, or this rank would have to meet the
-  // root first, and this rank may put it into slots instead. UINT64_MAX: it may not.
-  std::uint64_t longestStagedEarly(const device::Work& work) const;
+  // Whether this rank, which gives a block to the root of a gather, may put it into slots before the root asks for it.
+  // Otherwise the root reads it, or this rank has to meet the root first, to learn where the block goes.
+  bool mayStageEarly(const device::Work& work) const;
 };
-
-// A rank that only gives stages its data early up to these sizes: if a single copy would do otherwise; and if the
-// caller may not wait, or two copies are made anyway. Not measured size by size; perf/results/2026-11-27-ablation.txt
-// has what the first one gains ("eager_staging").
-inline constexpr std::uint64_t kMostStagedEarly = 16 << 10, kMostStagedEarlyWithoutWaiting = 128 << 10;
 
 // A block or message in a window is read there by the receiver above this size. Not measured.
 inline constexpr std::uint64_t kEagerWindowBytes = 4096;

@@ -417,8 +417,8 @@ void prepare(const Site& site, Choices& choices, const Operation& operation, Pre
   const std::uint64_t whole = isDivided(operation.collective) ? bytes * static_cast<std::uint64_t>(site.ranks) : bytes;
   work.streaming = whole >= site.streamingBytes;
   work.chunkBytes = chunkFor(site, work, bytes, !countsDiffer(operation));
-  prepared.longestStagedEarly = site.copies.longestStagedEarly(work);
-  prepared.mostStagedEarly = kMostStagedEarly;
+  prepared.mayStageEarly = site.copies.mayStageEarly(work);
+  prepared.isStagedAnyway = false;
 }
 
 }  // namespace kolo::collectives

@@ -33,8 +33,8 @@ struct Prepared {
   executor::Context context;
   std::uint64_t scratchBytes = 0;                            // that the algorithm needs, by all channels together
   std::uint64_t edgesEnd = 0;                                // on the host: of that, and of a list's edges behind it
-  std::uint64_t longestStagedEarly = UINT64_MAX;             // as CopyPolicy says
-  std::uint64_t mostStagedEarly = kMostStagedEarly;          // by a call that may wait
+  bool mayStageEarly = false;                                // as CopyPolicy says
+  bool isStagedAnyway = false;                               // such a block: it has gone through slots the first time
   device::Algorithm behindRoot = device::Algorithm::kCount;  // as planner::Choice says; and behind anything else:
   device::Algorithm behindOthers = device::Algorithm::kCount;
   // What `work` and `context` point to.

@@ -26,7 +26,7 @@ Communicator::Communicator(Membership membership, const Options& options)
       planning_(membership_.rank, membership_.ranks(), options.reproducible), reasons_(membership_.rank) {
   layout_ = ArenaLayout::make(membership_.ranks(), static_cast<std::uint64_t>(settings::integer("KOLO_STAGING_BYTES")));
   planning_.machine().slotBytes = layout_.slotBytes;
-  planning_.site().streamingBytes = static_cast<std::uint64_t>(settings::integer("KOLO_STREAMING_BYTES"));
+  planning_.site().streamingBytes = static_cast<std::uint64_t>(settings::integer("KOLO_TEST_STREAMING_BYTES"));
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::create(Membership membership, const Options& options) {
@@ -96,7 +96,6 @@ void Communicator::arrange(const Surroundings& around, bool wasDumpable) {
 // What waits, and what puts into words why a wait was in vain.
 void Communicator::makeWaiter(const Surroundings& around) {
   boards_ = std::make_unique<Boards>(*peers_, layout_, rank());
-  const int spin = static_cast<int>(settings::integer("KOLO_SPIN"));
   waiter_ = std::make_unique<Waiter>(Waiter::Setup{.failure = failure_,
                                                    .peers = *peers_,
                                                    .asleep = boards_->own().asleep,
@@ -104,7 +103,7 @@ void Communicator::makeWaiter(const Surroundings& around) {
                                                    .timeoutMs = options_.timeoutMs,
                                                    .cores = around.cores,
                                                    .posts = !allMapped_,
-                                                   .polling = executor::Polling::make(ranks() <= around.cores, spin)});
+                                                   .polling = executor::Polling::make(ranks() <= around.cores)});
   causes_ = std::make_unique<CauseFinder>(CauseFinder::Setup{.membership = membership_,
                                                              .name = options_.name,
                                                              .timeoutMs = options_.timeoutMs,
@@ -155,15 +154,16 @@ void Communicator::makeSite() {
 }
 
 Status Communicator::connectGpus(const Surroundings& around, const std::string& nics) {
-  const GpuRank::Wishes wishes{.device = options_.device,
-                               .mostChannels = static_cast<int>(settings::integer("KOLO_GPU_CHANNELS")),
-                               .resident = options_.resident,
-                               .idleNs = static_cast<std::uint64_t>(settings::integer("KOLO_RESIDENT_IDLE_US")) * 1000,
-                               .transports = options_.transports,
-                               .nearNics = nics,
-                               .onFault = [this] {
-                                 if (backend_ != nullptr) backend_->check();
-                               }};
+  const GpuRank::Wishes wishes{
+      .device = options_.device,
+      .mostChannels = static_cast<int>(settings::integer("KOLO_GPU_CHANNELS")),
+      .resident = options_.resident,
+      .idleNs = static_cast<std::uint64_t>(settings::integer("KOLO_TEST_RESIDENT_IDLE_US")) * 1000,
+      .transports = options_.transports,
+      .nearNics = nics,
+      .onFault = [this] {
+        if (backend_ != nullptr) backend_->check();
+      }};
   KOLO_ASSIGN(std::unique_ptr<GpuRank> gpu, GpuRank::connect(membership_, wishes));
   KOLO_TRY(arrangeGpus(*gpu, around.uplinks));
   backend_ = std::make_unique<GpuBackend>(*this, std::move(gpu));

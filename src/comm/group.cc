@@ -4,6 +4,7 @@
 #include <chrono>
 #include <exception>
 #include <optional>
+#include <span>
 #include <system_error>
 #include <thread>
 #include <tuple>
@@ -298,9 +299,12 @@ void start(Batch& batch, Request& request) {
   request.addPlace(batch.communicator);
   Requests& requests = batch.pinned->requests();
   if (!batch.messages.empty()) requests.start(batch.messages.data(), batch.messages.size(), request, false);
-  if (batch.operations.empty()) return;
-  sortCollectives(batch.operations);
-  requests.start(std::move(batch.operations), request);
+  if (!batch.operations.empty()) {
+    sortCollectives(batch.operations);
+    requests.start(batch.operations, request);
+  }
+  batch.messages.clear();
+  batch.pinned = {};
 }
 
 Status groupEnd(Request& request) {
@@ -311,8 +315,8 @@ Status groupEnd(Request& request) {
   }
   --caller.openGroups;
   Group& ended = group();
-  std::vector<Batch> batches = std::exchange(ended.batches, {});
-  batches.resize(std::exchange(ended.used, 0));
+  std::vector<Batch> storage = std::exchange(ended.batches, {});
+  const std::span<Batch> batches(storage.data(), std::exchange(ended.used, 0));
   const bool initialises = !std::exchange(ended.initialisations, {}).empty();
   KOLO_TRY(std::exchange(ended.refused, Status()));
   if (initialises) return error(koloInvalidUsage, "the group makes communicators: expected koloGroupEnd");
@@ -327,6 +331,7 @@ Status groupEnd(Request& request) {
   request.expect(static_cast<std::uint32_t>(std::max<std::size_t>(parts, 1)));
   for (Batch& batch : batches) start(batch, request);
   if (parts == 0) (void)request.end({});
+  ended.batches = std::move(storage);  // for the next group
   return {};
 }
 

@@ -71,11 +71,9 @@ Status HostBackend::prepareAndRun(const Operation& operation) {
   if (isRecallable && !owner_.isFinalized()) operations_.remember(operation);
   if (!isTrusted) share(now, device::Start::kChecks);
   KOLO_TRY(isTrusted ? runAgain() : execute());
-  // To a gather's root: neither is the block written where it goes, nor taken from where it is.
-  const bool isStaged = owner_.rank() != now.work.root && !hasOfferedOutput(now.work.root) &&
-                        device::sharingOf(now.sharing, device::Start::kChecks).input == device::Offer::kNothing;
-  if (now.longestStagedEarly != UINT64_MAX && isStaged)
-    now.mostStagedEarly = collectives::kMostStagedEarlyWithoutWaiting;
+  // Neither is the block written where it goes, nor taken from where it is.
+  now.isStagedAnyway = now.mayStageEarly && !hasOfferedOutput(now.work.root) &&
+                       device::sharingOf(now.sharing, device::Start::kChecks).input == device::Offer::kNothing;
   return {};
 }
 
@@ -135,10 +133,9 @@ inline void HostBackend::share(Prepared& now, device::Start start) {
 Status HostBackend::runAgain() {
   if (owner_.failed()) return owner_.failure();
   Prepared& now = operations_.current();
-  const bool mayStageEarly =
-      now.longestStagedEarly <= (caller.mayWait ? now.mostStagedEarly : collectives::kMostStagedEarlyWithoutWaiting);
-  share(now, mayStageEarly ? device::Start::kStagesEarly : device::Start::kDefersChecks);
-  if (mayStageEarly || !caller.mayWait) {
+  const bool stagesEarly = now.mayStageEarly && (now.isStagedAnyway || !caller.mayWait);
+  share(now, stagesEarly ? device::Start::kStagesEarly : device::Start::kDefersChecks);
+  if (stagesEarly || !caller.mayWait) {
     const bool atOnce = runsAtOnce();
     if (!atOnce && !caller.mayWait) return Status(koloInProgress, {});
     if (!atOnce) share(now, device::Start::kDefersChecks);

@@ -36,7 +36,6 @@ Result<Options> Options::make(const koloConfig_t* config, const Options* parent)
   } else {
     options.timeoutMs = static_cast<int>(settings::integer("KOLO_TIMEOUT_MS"));
     options.reproducible = settings::integer("KOLO_REPRODUCIBLE") != 0;
-    options.eager = settings::integer("KOLO_EAGER") != 0;
     options.algorithm = settings::text("KOLO_ALGORITHM");
     options.transports = settings::text("KOLO_TRANSPORTS");
     options.name = "world";
@@ -96,7 +95,7 @@ Peers::Purpose staging(const ArenaLayout& layout, int rank) {
   return {.name = "staging",
           .partAt = layout.partAt(rank),
           .partBytes = layout.partBytes(),
-          .mostAtOnce = static_cast<int>(settings::integer("KOLO_CONNECT_ALL_RANKS"))};
+          .mostAtOnce = static_cast<int>(settings::integer("KOLO_TEST_CONNECT_ALL_RANKS"))};
 }
 
 }  // namespace kolo::comm

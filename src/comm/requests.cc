@@ -119,8 +119,8 @@ void Requests::start(const Operation& operation, Request& request) {
   give(request, [&](Queued& queued) { queued.operations.push_back(operation); });
 }
 
-void Requests::start(std::vector<Operation>&& operations, Request& request) {
-  give(request, [&](Queued& queued) { queued.operations = std::move(operations); });
+void Requests::start(std::vector<Operation>& operations, Request& request) {
+  give(request, [&](Queued& queued) { queued.operations.swap(operations); });
 }
 
 void Requests::start(std::function<Status()> step, Request& request) {

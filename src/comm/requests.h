@@ -57,9 +57,10 @@ class Requests {
   // Starts messages at a place that takeStreamPlace() gave. The place ends when they have started, because a message
   // that waits keeps no other operation from going.
   void startAt(std::uint64_t place, const Message* messages, std::size_t count, Request& request);
-  // Starts a collective, or several one after the other, which are one part of the request.
+  // Starts a collective, or several one after the other, which are one part of the request. Of several the vector is
+  // emptied, and gets storage of earlier ones in exchange for its own.
   void start(const Operation& operation, Request& request);
-  void start(std::vector<Operation>&& operations, Request& request);
+  void start(std::vector<Operation>& operations, Request& request);
   // Starts a step that is collective, too, and is done in the communicator's turn. It is one part of the request.
   void start(std::function<Status()> step, Request& request);
 

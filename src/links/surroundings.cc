@@ -56,8 +56,7 @@ transport::Device::Network networkOf(const Peers& peers) {
 
 // By what this rank reaches other hosts, for the planner.
 void tellUplink(const transport::Device::Network& network, BlobWriter& writer) {
-  const auto hopUs = static_cast<double>(settings::integer("KOLO_NET_HOP_US"));
-  writer.put(hopUs > 0 ? hopUs : network.messageNs / 1e3).put(network.putNs / 1e3).put(network.mostMegabits / 8e3);
+  writer.put(network.messageNs / 1e3).put(network.putNs / 1e3).put(network.mostMegabits / 8e3);
   writer.put(static_cast<std::uint32_t>(network.nics.size()));
   for (const koloTransportNic& nic : network.nics) {
     const auto unknown = static_cast<double>(settings::integer("KOLO_NET_GBITS"));

@@ -119,10 +119,10 @@ class ReducedLists {
     return (list != lists_.end() ? *list : lists_.emplace_back(known->second)).items;
   }
 
-  template <class Blocking, class Requesting>
-  koloResult_t start(const Place& at, Blocking blocking, Requesting requesting) const {
+  template <class Call>
+  koloResult_t start(const Place& at, Call call) const {
     const auto one = [&](const Place& place, const List& list) {
-      return pytorch::start(place, blocking, requesting, list.items.data(), list.items.size(), list.op);
+      return startAlone(place, call, list.items.data(), list.items.size(), list.op);
     };
     if (lists_.size() == 1) return one(at, lists_.front());
     return startGroup(at, [&](const Place& inside) {
@@ -216,9 +216,8 @@ WorkPtr KoloBackend::allreduce_coalesced(Tensors& tensors, const c10d::Allreduce
       lists->of(operation, options.reduceOp, tensor.scalar_type(), comm(device)).reduceAll(operation, tensor);
       results(operation, tensor);
     }
-    return run(std::move(operation), options.asyncOp, options.timeout, [lists](const Place& at, Operation&) {
-      return lists->start(at, koloAllReduceList, koloIallReduceList);
-    });
+    return run(std::move(operation), options.asyncOp, options.timeout,
+               [lists](const Place& at, Operation&) { return lists->start(at, koloAllReduceList); });
   }
   std::vector<Pair> pairs;
   for (const at::Tensor& tensor : tensors) {
@@ -266,7 +265,7 @@ WorkPtr KoloBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& 
       results(operation, outputs[i]);
     }
     return run(std::move(operation), options.asyncOp, options.timeout, [items](const Place& at, Operation&) {
-      return start(at, koloAllGatherList, koloIallGatherList, items->data(), items->size());
+      return startAlone(at, koloAllGatherList, items->data(), items->size());
     });
   }
   std::vector<Pair> pairs;
@@ -302,9 +301,8 @@ WorkPtr KoloBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& 
           .reduceScatter(operation, outputs[i], inputs[i], size_);
       results(operation, outputs[i]);
     }
-    return run(std::move(operation), options.asyncOp, options.timeout, [lists](const Place& at, Operation&) {
-      return lists->start(at, koloReduceScatterList, koloIreduceScatterList);
-    });
+    return run(std::move(operation), options.asyncOp, options.timeout,
+               [lists](const Place& at, Operation&) { return lists->start(at, koloReduceScatterList); });
   }
   std::vector<Pair> pairs;
   for (std::size_t i = 0; i < inputs.size(); ++i) {

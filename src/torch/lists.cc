@@ -64,9 +64,8 @@ void gatherAsItems(Items& items, Operation& operation, const Tensors& list, cons
 }
 
 auto gatherItems(const std::shared_ptr<Items>& items) {
-  return [items](const Place& at, Operation&) {
-    return start(at, koloAllGatherList, koloIallGatherList, items->data(), items->size());
-  };
+  return
+      [items](const Place& at, Operation&) { return startAlone(at, koloAllGatherList, items->data(), items->size()); };
 }
 
 }  // namespace
@@ -179,7 +178,7 @@ WorkPtr KoloBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inpu
     const auto items = std::make_shared<Items>();
     items->reduceScatterApart(operation, output, list, rank_);
     return run(std::move(operation), options.asyncOp, options.timeout, [items, op](const Place& at, Operation&) {
-      return start(at, koloReduceScatterList, koloIreduceScatterList, items->data(), items->size(), op);
+      return startAlone(at, koloReduceScatterList, items->data(), items->size(), op);
     });
   }
   Blocks in = operation.readsInRow(list);

@@ -35,6 +35,13 @@ koloResult_t startGroup(const Place& at, Issue&& issue) {
   return at.request != nullptr ? koloIgroupEnd(at.request) : koloGroupEnd();
 }
 
+// An operation that has no form of its own as a request: where one is asked for, the operation is a group by itself.
+template <class Call, class... Arguments>
+koloResult_t startAlone(const Place& at, Call call, Arguments... arguments) {
+  if (at.request == nullptr) return call(arguments..., at.comm, at.stream);
+  return startGroup(at, [&](const Place& inside) { (void)call(arguments..., inside.comm, inside.stream); });
+}
+
 // The elements of one tensor in their logical order.
 struct Block {
   void* data = nullptr;

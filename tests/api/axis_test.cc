@@ -109,7 +109,9 @@ void expectExchange(Self& self, const Exchange& its, const Types& types, bool is
   const auto split = static_cast<int>(its.split), concat = static_cast<int>(its.concat);
   if (isRequest) {
     koloRequest_t request = nullptr;
-    EXPECT_OK(self, koloIallToAllAxis(&item, split, concat, nullptr, nullptr, self.comm, &request));
+    EXPECT_OK(self, koloGroupStart());
+    EXPECT_OK(self, koloAllToAllAxis(&item, split, concat, nullptr, nullptr, self.comm, nullptr));
+    EXPECT_OK(self, koloIgroupEnd(&request));
     EXPECT_OK(self, koloRequestWait(request, -1));
     EXPECT_OK(self, koloRequestFree(request));
   } else {

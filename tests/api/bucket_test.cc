@@ -157,10 +157,9 @@ void carryOutSteps(Self& self, const BucketPlan& plan, const std::vector<koloBuc
   for (std::size_t step = 0; step < plan.steps(); ++step) {
     const std::size_t* const members = plan.order.data() + plan.stepAt[step];
     const std::size_t count = plan.stepAt[step + 1] - plan.stepAt[step];
-    koloRequest_t request = nullptr;
-    EXPECT_OK(self, asRequests ? koloIbucketLaunch(program.data(), members, count, &request)
-                               : koloBucketLaunch(program.data(), members, count, nullptr));
-    if (asRequests) requests.push_back(request);
+    if (asRequests) EXPECT_OK(self, koloGroupStart());
+    EXPECT_OK(self, koloBucketLaunch(program.data(), members, count, nullptr));
+    if (asRequests) EXPECT_OK(self, koloIgroupEnd(&requests.emplace_back()));
   }
   finishRequests(self, requests);
 }
@@ -256,10 +255,9 @@ void carryOutProgram(Self& self, const BucketPlan* plan, std::vector<Needing>& p
     if (std::any_of(members, members + count, needsResults)) finishRequests(self, requests);
     for (std::size_t i = 0; i < count; ++i) makeInput(self.rank, members[i], program);
     if (items[members[0]].item == nullptr) continue;
-    koloRequest_t request = nullptr;
-    EXPECT_OK(self, asRequests ? koloIbucketLaunch(items.data(), members, count, &request)
-                               : koloBucketLaunch(items.data(), members, count, nullptr));
-    if (asRequests) requests.push_back(request);
+    if (asRequests) EXPECT_OK(self, koloGroupStart());
+    EXPECT_OK(self, koloBucketLaunch(items.data(), members, count, nullptr));
+    if (asRequests) EXPECT_OK(self, koloIgroupEnd(&requests.emplace_back()));
   }
   finishRequests(self, requests);
 }
@@ -392,7 +390,11 @@ TEST_CASE("S2.3 members that cannot be one list are refused by name, and nothing
     EXPECT_CODE(self, koloInvalidCount, koloBucketLaunch(items, &first, 0, nullptr));
     EXPECT_CODE(self, koloInvalidPointer, koloBucketLaunch(nullptr, &first, 1, nullptr));
     EXPECT_CODE(self, koloInvalidPointer, koloBucketLaunch(items, nullptr, 1, nullptr));
-    EXPECT_CODE(self, koloInvalidPointer, koloIbucketLaunch(items, &first, 1, nullptr));
+    EXPECT_OK(self, koloGroupStart());
+    EXPECT_OK(self, koloBucketLaunch(items, &first, 1, nullptr));
+    EXPECT_CODE(self, koloInvalidCount, koloBucketLaunch(items, &first, 0, nullptr));
+    EXPECT_CODE(self, koloInvalidCount, koloGroupEnd());
+    EXPECT(self, sums[0] == 0);
     EXPECT_OK(self, koloBucketLaunch(items, &first, 1, nullptr));
     EXPECT(self, sums[0] == 2);
   });

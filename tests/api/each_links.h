@@ -29,7 +29,7 @@ inline void withEachLinks(const std::function<void(const koloConfig_t&)>& body) 
   withSettings({{"KOLO_TRANSPORT_PLUGINS", plugin},
                 {"KOLO_TRANSPORTS", "late,shm"},
                 {"KOLO_TEST_LATE_PER_HOST", "2"},
-                {"KOLO_CONNECT_ALL_RANKS", "1000"}},
+                {"KOLO_TEST_CONNECT_ALL_RANKS", "1000"}},
                [&] {
                  {
                    World world(3);

@@ -49,11 +49,17 @@ class ExpertCalls {
                                     group_, next++));
     EXPECT_OK(self_, koloIbroadcast(&cast_, &cast_, 1, koloInt32, kRoot, group_, next++));
     const koloItem_t summed[] = {intItem(input, listSums_.data(), 4), intItem(input + 4, &listSums_[4], 5)};
-    EXPECT_OK(self_, koloIallReduceList(summed, 2, koloSum, group_, next++));
+    EXPECT_OK(self_, koloGroupStart());
+    EXPECT_OK(self_, koloAllReduceList(summed, 2, koloSum, group_, nullptr));
+    EXPECT_OK(self_, koloIgroupEnd(next++));
     const koloItem_t gathered[] = {intItem(input, listGathered_.data(), kExpertInts)};
-    EXPECT_OK(self_, koloIallGatherList(gathered, 1, group_, next++));
+    EXPECT_OK(self_, koloGroupStart());
+    EXPECT_OK(self_, koloAllGatherList(gathered, 1, group_, nullptr));
+    EXPECT_OK(self_, koloIgroupEnd(next++));
     const koloItem_t scattered[] = {intItem(input, listScattered_.data(), each)};
-    EXPECT_OK(self_, koloIreduceScatterList(scattered, 1, koloSum, group_, next++));
+    EXPECT_OK(self_, koloGroupStart());
+    EXPECT_OK(self_, koloReduceScatterList(scattered, 1, koloSum, group_, nullptr));
+    EXPECT_OK(self_, koloIgroupEnd(next++));
   }
   bool areAllUnderWay() const {
     for (const koloRequest_t handle : handles_) {

@@ -170,7 +170,7 @@ TEST_CASE("the plan of one rank is itself") {
 
 // Ranks that have no links yet open them in their operations.
 TEST_CASE("choices may be asked for while they change, and while operations run", "[threads]") {
-  withSettings({{"KOLO_CONNECT_ALL_RANKS", "1"}}, [] {
+  withSettings({{"KOLO_TEST_CONNECT_ALL_RANKS", "1"}}, [] {
     World world(3);
     std::atomic<bool> isOver{false};
     std::atomic<int> asked{0}, refused{0};

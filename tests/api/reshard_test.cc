@@ -97,7 +97,9 @@ void call(Self& self, Form form, const koloItem_t& item, const Case& its) {
   koloStream_t stream = nullptr;
   if (form == Form::kRequest) {
     koloRequest_t request = nullptr;
-    EXPECT_OK(self, koloIreshard(&item, &whole, its.from.where, its.to.where, from, to, self.comm, &request));
+    EXPECT_OK(self, koloGroupStart());
+    EXPECT_OK(self, koloReshard(&item, &whole, its.from.where, its.to.where, from, to, self.comm, nullptr));
+    EXPECT_OK(self, koloIgroupEnd(&request));
     EXPECT_OK(self, koloRequestWait(request, -1));
     EXPECT_OK(self, koloRequestFree(request));
     return;

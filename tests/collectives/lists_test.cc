@@ -352,18 +352,11 @@ koloResult_t call(const ListCase& list, const std::vector<koloItem_t>& items, ko
   }
 }
 
+// As a request: a group of this operation alone.
 koloResult_t start(const ListCase& list, const std::vector<koloItem_t>& items, koloComm_t comm, koloRequest_t* place) {
-  const std::size_t n = items.size();
-  switch (list.collective) {
-    case koloCollectiveAllReduce: return koloIallReduceList(items.data(), n, list.op, comm, place);
-    case koloCollectiveReduce: return koloIreduceList(items.data(), n, list.op, list.root, comm, place);
-    case koloCollectiveBroadcast: return koloIbroadcastList(items.data(), n, list.root, comm, place);
-    case koloCollectiveAllGather: return koloIallGatherList(items.data(), n, comm, place);
-    case koloCollectiveReduceScatter: return koloIreduceScatterList(items.data(), n, list.op, comm, place);
-    case koloCollectiveGather: return koloIgatherList(items.data(), n, list.root, comm, place);
-    case koloCollectiveScatter: return koloIscatterList(items.data(), n, list.root, comm, place);
-    default: return koloIallToAllList(items.data(), n, comm, place);
-  }
+  koloResult_t result = koloGroupStart();
+  if (result == koloSuccess) (void)call(list, items, comm, nullptr);  // a refusal is what the end of the group returns
+  return result == koloSuccess ? koloIgroupEnd(place) : result;
 }
 
 koloResult_t finish(koloRequest_t request) {

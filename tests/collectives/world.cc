@@ -50,7 +50,7 @@ class ScopedSettings {
  public:
   explicit ScopedSettings(const WorldOptions& options) : latePerHost_(options.latePerHost) {
     ::setenv("KOLO_STAGING_BYTES", options.staging.c_str(), 1);
-    ::setenv("KOLO_STREAMING_BYTES", options.streaming.c_str(), 1);
+    ::setenv("KOLO_TEST_STREAMING_BYTES", options.streaming.c_str(), 1);
     ::setenv("KOLO_SINGLE_COPY_BYTES", options.singleCopy.c_str(), 1);
     if (options.latePerHost > 0) {
       const bool isLossy = options.losesAfter > 0;
@@ -59,7 +59,7 @@ class ScopedSettings {
       ::setenv("KOLO_TRANSPORT_PLUGINS", plugin, 1);
       ::setenv("KOLO_TRANSPORTS", isLossy ? "lossy,shm,tcp" : "late,shm", 1);
       ::setenv("KOLO_TEST_LATE_LOSES", std::to_string(options.losesAfter).c_str(), 1);
-      ::setenv("KOLO_CONNECT_ALL_RANKS", std::to_string(options.connectsAll).c_str(), 1);
+      ::setenv("KOLO_TEST_CONNECT_ALL_RANKS", std::to_string(options.connectsAll).c_str(), 1);
       ::setenv("KOLO_TEST_LATE_PER_HOST", std::to_string(options.latePerHost).c_str(), 1);
       if (options.inTurn)
         ::setenv("KOLO_TEST_LATE_HOSTS", std::to_string(options.ranks / options.latePerHost).c_str(), 1);
@@ -71,11 +71,11 @@ class ScopedSettings {
   ~ScopedSettings() {
     if (namesTransports_) ::unsetenv("KOLO_TRANSPORTS");
     ::unsetenv("KOLO_STAGING_BYTES");
-    ::unsetenv("KOLO_STREAMING_BYTES");
+    ::unsetenv("KOLO_TEST_STREAMING_BYTES");
     ::unsetenv("KOLO_SINGLE_COPY_BYTES");
     if (latePerHost_ > 0) {
       for (const char* name : {"KOLO_TRANSPORT_PLUGINS", "KOLO_TRANSPORTS", "KOLO_TEST_LATE_PER_HOST",
-                               "KOLO_TEST_LATE_HOSTS", "KOLO_TEST_LATE_LOSES", "KOLO_CONNECT_ALL_RANKS"})
+                               "KOLO_TEST_LATE_HOSTS", "KOLO_TEST_LATE_LOSES", "KOLO_TEST_CONNECT_ALL_RANKS"})
         ::unsetenv(name);
     }
     settings::reload();

@@ -39,16 +39,17 @@ struct WorldOptions {
   int ranks = 2;
   bool reproducible = false;
   std::string staging = "64K";                                // KOLO_STAGING_BYTES: with 64K a slot has 4096 bytes
-  std::string streaming = "4M";                               // KOLO_STREAMING_BYTES
+  std::string streaming = "4M";                               // KOLO_TEST_STREAMING_BYTES
   std::string singleCopy = std::to_string(kSingleCopyBytes);  // KOLO_SINGLE_COPY_BYTES
   std::size_t windowBytes = 8 << 20;
   std::size_t registeredBytes = SIZE_MAX;  // of that, from its begin on; 0: nothing
   bool registersFirst = false;             // rank 0 alone gives memory to the window
   int device = KOLO_HOST;                  // else: all ranks on this CUDA device, each with a stream of its own
-  int latePerHost = 0;     // > 0: posted links, late ones, between groups of so many ranks (tests/plugin/late.c)
-  bool inTurn = false;     // those hosts are given the ranks in turn: a host's ranks do not follow each other
-  int losesAfter = 0;      // > 0: their links are lost after so many requests at most, and TCP takes over
-  int connectsAll = 1000;  // KOLO_CONNECT_ALL_RANKS of posted links: their hosts are none that can be told beforehand
+  int latePerHost = 0;  // > 0: posted links, late ones, between groups of so many ranks (tests/plugin/late.c)
+  bool inTurn = false;  // those hosts are given the ranks in turn: a host's ranks do not follow each other
+  int losesAfter = 0;   // > 0: their links are lost after so many requests at most, and TCP takes over
+  int connectsAll =
+      1000;  // KOLO_TEST_CONNECT_ALL_RANKS of posted links: their hosts are none that can be told beforehand
   bool resident = false;   // small operations to a kernel that stays on the device
   std::string transports;  // KOLO_TRANSPORTS; "": as ever
   std::vector<int> mesh;   // not empty: made along all axes of a mesh of these lengths, by koloMeshComm

@@ -281,6 +281,31 @@ TEST_CASE("rails are as many as both have ports, or as the user says", "[ib]") {
   }
 }
 
+TEST_CASE("packets have the service level and the traffic class that the user asks for", "[ib]") {
+  if (isReal()) return;
+  MockVerbs infiniBand;
+  infiniBand.isInfiniBand = true;
+  for (MockVerbs::Gid& gid : infiniBand.gids) gid = MockVerbs::Gid::kNone;
+  infiniBand.gids[0] = MockVerbs::Gid::kInfiniBand;
+  struct Case {
+    MockVerbs nics;
+    const char* settings;
+    int serviceLevel, trafficClass;
+  };
+  const Case cases[] = {{{}, "", 0, 0},
+                        {{}, "KOLO_IB_SERVICE_LEVEL=3 KOLO_IB_TRAFFIC_CLASS=106", 3, 106},
+                        {infiniBand, "KOLO_IB_SERVICE_LEVEL=5 KOLO_IB_TRAFFIC_CLASS=106", 5, 0}};  // RoCE's alone
+  for (const Case& one : cases) {
+    DYNAMIC_SECTION((one.nics.isInfiniBand ? "InfiniBand " : "RoCE ") << one.settings) {
+      const World world(one.nics);
+      Two two(one.settings);
+      CHECK(MockVerbs::pairs() > 0);
+      CHECK(MockVerbs::pairsWith(one.serviceLevel, one.trafficClass) == MockVerbs::pairs());
+      stream(two, 100);
+    }
+  }
+}
+
 TEST_CASE("ranks use the NICs near them, unless the user says otherwise", "[ib]") {
   if (isReal()) return;
   MockVerbs properties;

@@ -127,7 +127,7 @@ TEST_CASE("after a failure nothing of what was put is read any more, where the t
           "[posted][threads]") {
   for (const std::string& name : working(koloLinkPosted)) {
     for (const char* const settings :
-         {"", "KOLO_TCP_ZEROCOPY_BYTES=1000"}) {  // the kernel reads what it was lent, when it likes
+         {"", "KOLO_TEST_TCP_ZEROCOPY_BYTES=1000"}) {  // the kernel reads what it was lent, when it likes
       if (*settings != '\0' && name != "tcp") continue;
       DYNAMIC_SECTION(name << " " << settings) {
         HostOptions options;

@@ -298,8 +298,8 @@ TEST_CASE("the queue of a rail has an end", "[tcp]") {
 }
 
 TEST_CASE("payloads are checked, lent to the kernel, or sent by four connections if the settings say so", "[tcp]") {
-  for (const char* const settings : {"KOLO_TCP_CHECKSUM=1", "KOLO_TCP_ZEROCOPY_BYTES=1000", "KOLO_TCP_SOCKETS=4",
-                                     "KOLO_TCP_CHECKSUM=1 KOLO_TCP_ZEROCOPY_BYTES=0 KOLO_TCP_SOCKETS=2"}) {
+  for (const char* const settings : {"KOLO_TCP_CHECKSUM=1", "KOLO_TEST_TCP_ZEROCOPY_BYTES=1000", "KOLO_TCP_SOCKETS=4",
+                                     "KOLO_TCP_CHECKSUM=1 KOLO_TEST_TCP_ZEROCOPY_BYTES=0 KOLO_TCP_SOCKETS=2"}) {
     DYNAMIC_SECTION(settings) {
       HostOptions options;
       std::strcpy(options.settings, settings);

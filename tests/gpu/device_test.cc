@@ -635,7 +635,7 @@ TEST_CASE(
     "[mock]") {
   constexpr int kRounds = 20;
   constexpr std::chrono::seconds kIdle{1};
-  const ScopedSetting longest("KOLO_RESIDENT_IDLE_US", "1000000");  // kIdle
+  const ScopedSetting longest("KOLO_TEST_RESIDENT_IDLE_US", "1000000");  // kIdle
   const MockScene scene(mockFor(3, true));
   extendDeadline(std::chrono::seconds(60));
   int quick = 0;  // rounds in which none can have stayed

@@ -257,7 +257,7 @@ TEST_CASE("what an operation that is captured costs in calls of the driver", "[m
 }
 
 TEST_CASE("what an operation of a resident kernel costs in calls of the driver", "[mock][calls]") {
-  const std::vector<std::pair<const char*, std::string>> settings = {{"KOLO_RESIDENT_IDLE_US", "1000000"}};
+  const std::vector<std::pair<const char*, std::string>> settings = {{"KOLO_TEST_RESIDENT_IDLE_US", "1000000"}};
   const SettingsScope stays(settings);
   const MockScene scene(kRoomy);
   const int resident = GENERATE(1, 2);

@@ -35,7 +35,7 @@ int filesOfGpus() {
 class Scene {
  public:
   Scene(const MockCuda& gpu, const MockVerbs& nics, const std::string& wish)
-      : settings_({{"KOLO_TRANSPORTS", "ib"}, {"KOLO_GPUDIRECT", wish}, {"KOLO_CONNECT_ALL_RANKS", "1000"}}),
+      : settings_({{"KOLO_TRANSPORTS", "ib"}, {"KOLO_GPUDIRECT", wish}, {"KOLO_TEST_CONNECT_ALL_RANKS", "1000"}}),
         gpu_((nics.install(), gpu)) {}
   ~Scene() {
     CHECK(MockVerbs::remove() == "");

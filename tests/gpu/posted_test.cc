@@ -23,7 +23,7 @@ class LateHosts {
   explicit LateHosts(int perHost, const char* transports = "late,shm")
       : settings_({{"KOLO_TRANSPORT_PLUGINS", plugin()},
                    {"KOLO_TRANSPORTS", transports},
-                   {"KOLO_CONNECT_ALL_RANKS", "1000"},  // its hosts are none that can be told beforehand
+                   {"KOLO_TEST_CONNECT_ALL_RANKS", "1000"},  // its hosts are none that can be told beforehand
                    {"KOLO_TEST_LATE_PER_HOST", std::to_string(perHost)}}),
         library_(dlopen(plugin(), RTLD_NOW | RTLD_LOCAL)) {
     REQUIRE(library_ != nullptr);

@@ -93,11 +93,14 @@ TEST_CASE("a resident kernel tells the stream that an operation is done before i
   CUDA_OK(driver().cuModuleUnload(module));
 }
 
-TEST_CASE("a resident kernel takes operations that follow each other in a stream, if the program lets it", "[mock]") {
-  const std::vector<std::pair<const char*, std::string>> settings = {{"KOLO_RESIDENT_IDLE_US", "1000000"}};
+TEST_CASE("a resident kernel takes operations that follow each other in a stream, if the program or the user lets it",
+          "[mock]") {
+  const bool byUser = GENERATE(false, true);
+  const std::vector<std::pair<const char*, std::string>> settings = {{"KOLO_TEST_RESIDENT_IDLE_US", "1000000"},
+                                                                     {"KOLO_RESIDENT", byUser ? "2" : "0"}};
   const SettingsScope longest(settings);
   const MockScene scene(kForResident);
-  Ranks ranks(oneDevice(2), {.resident = 2});
+  Ranks ranks(oneDevice(2), {.resident = byUser ? KOLO_CONFIG_UNDEF_INT : 2});
   const DeviceBuffer values(2);
   const CudaStream streams[2];
   values->fill(1);
@@ -115,7 +118,7 @@ TEST_CASE("a resident kernel takes operations that follow each other in a stream
 
 TEST_CASE("a resident kernel takes as many operations as a rank may be ahead, and those behind a graph that is gone",
           "[mock]") {
-  const std::vector<std::pair<const char*, std::string>> settings = {{"KOLO_RESIDENT_IDLE_US", "1000000"}};
+  const std::vector<std::pair<const char*, std::string>> settings = {{"KOLO_TEST_RESIDENT_IDLE_US", "1000000"}};
   const SettingsScope longest(settings);
   const MockScene scene(kForResident);
   constexpr int kCalls = 100;

@@ -131,7 +131,7 @@ struct RanksOptions {
   int timeoutMs = 20000 * kSlowness;
   const char* transports = "";
   std::vector<const char*> transportsOf;  // by rank, instead; empty: the same for all
-  int resident = 0;                       // as koloConfig_t's
+  int resident = KOLO_CONFIG_UNDEF_INT;   // as koloConfig_t's
   bool mayFail = false;                   // the test looks at the results
 };
 

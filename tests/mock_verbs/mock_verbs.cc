@@ -378,6 +378,13 @@ int MockVerbs::pairs() {
   return static_cast<int>(world->pairs.size());
 }
 
+int MockVerbs::pairsWith(int serviceLevel, int trafficClass) {
+  const std::lock_guard lock(world->mutex);
+  return static_cast<int>(std::count_if(world->pairs.begin(), world->pairs.end(), [&](const auto& pair) {
+    return pair.shared->serviceLevel == serviceLevel && pair.shared->trafficClass == trafficClass;
+  }));
+}
+
 int MockVerbs::registrations() {
   const std::lock_guard lock(world->mutex);
   return static_cast<int>(world->regions.size());

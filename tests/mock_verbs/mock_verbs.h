@@ -49,10 +49,11 @@ struct MockVerbs {
   static void failWrite(ibv_wc_status status, bool isDelivered = false, int after = 0, int nic = -1);
   static bool hasFailed();  // that one
   static void failCall(const std::string& function, int errnum,
-                       int after = 0);    // of drivers::Verbs, each time after others; "": none
-  static std::uint64_t carried(int nic);  // requests that it has carried out
-  static std::uint64_t messages();        // of them, those that arrived as messages
-  static int pairs();                     // queue pairs that exist
+                       int after = 0);                       // of drivers::Verbs, each time after others; "": none
+  static std::uint64_t carried(int nic);                     // requests that it has carried out
+  static std::uint64_t messages();                           // of them, those that arrived as messages
+  static int pairs();                                        // queue pairs that exist
+  static int pairsWith(int serviceLevel, int trafficClass);  // of them, those that have been connected with these
   static int registrations();
   static int deviceRegistrations(bool byDmaBuf);  // of them, of memory of (mocked) GPUs
 };

@@ -78,6 +78,8 @@ void address(Pair& pair, const ibv_qp_attr& attributes) {
   shared.destination = attributes.dest_qp_num;
   shared.lidOfDestination = attributes.ah_attr.dlid;
   shared.gidOfDestination = attributes.ah_attr.grh.dgid;
+  shared.serviceLevel = attributes.ah_attr.sl;
+  shared.trafficClass = attributes.ah_attr.grh.traffic_class;
   if (attributes.ah_attr.is_global == 0) return;
   shared.gid = gidAt(shared.nic, attributes.ah_attr.grh.sgid_index);
 }

@@ -31,6 +31,7 @@ struct SharedPair {
   std::int32_t nic;
   ibv_gid gid, gidOfDestination;
   std::uint16_t lid, lidOfDestination;
+  std::uint8_t serviceLevel, trafficClass;
 };
 
 // What a queue pair is to receive into, and what has come: written by whoever sends, of whatever process.

@@ -66,7 +66,7 @@ class Collectives(Case):
 
     def test_with_checksums_and_without_copies(self):
         network = self.network(2)
-        for name, value in (("KOLO_TCP_CHECKSUM", "1"), ("KOLO_TCP_ZEROCOPY_BYTES", "0")):
+        for name, value in (("KOLO_TCP_CHECKSUM", "1"), ("KOLO_TEST_TCP_ZEROCOPY_BYTES", "0")):
             ranks = self.start(network, sweep("all_reduce", "all_to_all", "--sizes", "8,4M", "-n", "3"), environment={name: value})
             self.expect_sweep(ranks, 8)
 

@@ -107,6 +107,19 @@ int everything(const std::vector<std::string>& arguments) {
 }
 KOLO_ROLE(everything);
 
+// Two ranks that count as two hosts. arguments: what the explanation of a choice says of the network between them.
+int explainNetwork(const std::vector<std::string>& arguments) {
+  MUST(setenv("KOLO_HOST_ID", std::getenv("KOLO_RANK"), 1) == 0);
+  const Member me = join();
+  char text[8192];
+  MUST_OK(koloExplain(me.comm, 0, koloCollectiveAllReduce, 1 << 20, koloInt8, koloSum, 0, text, sizeof text, nullptr));
+  if (std::string(text).find(arguments[0]) == std::string::npos) std::printf("%s\n", text);
+  MUST(std::string(text).find(arguments[0]) != std::string::npos);
+  MUST_OK(koloCommDestroy(me.comm));
+  return 0;
+}
+KOLO_ROLE(explainNetwork);
+
 void becomeNobody() {
   constexpr unsigned kNobody = 65534;
   MUST(setgid(kNobody) == 0 && setuid(kNobody) == 0);
@@ -258,6 +271,13 @@ int callLate(const std::vector<std::string>&) {
 KOLO_ROLE(callLate);
 
 }  // namespace
+
+// The system knows no speed of the loopback interface.
+TEST_CASE("the planner takes the speed of NICs that the system does not tell from the user") {
+  Job job(2, "explainNetwork", {"0.5 GB/s of a host by 1 NIC"},
+          {{"KOLO_TRANSPORTS", "tcp"}, {"KOLO_TCP_INTERFACES", "lo"}, {"KOLO_NET_GBITS", "4"}});
+  job.expectSuccess();
+}
 
 TEST_CASE("S4.1 processes run every collective and message, in windows and outside", "[optimised]") {
   for (const int ranks : {1, 2, 3, 5}) {

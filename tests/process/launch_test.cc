@@ -307,7 +307,6 @@ TEST_CASE("an environment variable that is malformed is named with its value and
   expect({{"KOLO_STAGING_BYTES", "1X"}}, {"KOLO_STAGING_BYTES", "1X", "64K"});
   expect({{"KOLO_REPRODUCIBLE", "maybe"}}, {"KOLO_REPRODUCIBLE", "maybe"});
   expect({{"KOLO_DEBUG", "loud"}}, {"KOLO_DEBUG", "loud", "warn"});
-  expect({{"KOLO_ISA", "mmx"}}, {"KOLO_ISA", "mmx", "avx2"});
   expect({{"KOLO_PORT_RANGE", "17000-70000"}}, {"KOLO_PORT_RANGE", "17000-70000", "17000-17999"});
   expect({{"KOLO_PORT_RANGE", "17001-17000"}}, {"KOLO_PORT_RANGE", "17001-17000", "expected"});
   expect({{"KOLO_ALGORITHM", "all_reduce:fast"}}, {"KOLO_ALGORITHM", "fast", "ring"});
@@ -328,7 +327,7 @@ TEST_CASE("an environment variable that is empty is not set") {
   Environment all;
   for (const char* const name :
        {"KOLO_RANK", "KOLO_SIZE", "KOLO_ROOT", "KOLO_TIMEOUT_MS", "KOLO_STAGING_BYTES", "KOLO_REPRODUCIBLE",
-        "KOLO_DEBUG", "KOLO_ISA", "KOLO_PORT_RANGE", "KOLO_ALGORITHM", "KOLO_TRANSPORTS", "KOLO_DEBUG_FILE"}) {
+        "KOLO_DEBUG", "KOLO_PORT_RANGE", "KOLO_ALGORITHM", "KOLO_TRANSPORTS", "KOLO_DEBUG_FILE"}) {
     all[name] = "";
   }
   const Ended ended = attempt(all);

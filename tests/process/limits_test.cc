@@ -345,7 +345,7 @@ TEST_CASE("a rank with few file descriptors goes by the transport that its peers
   extendDeadline(60s);
   for (int files = 12; files <= 22; ++files) expectWorkOrLimit(files, {{"KOLO_TRANSPORTS", "shm,tcp"}});
   for (int files = 13; files <= 19; files += 2)
-    expectWorkOrLimit(files, {{"KOLO_TRANSPORTS", "shm,tcp"}, {"KOLO_CONNECT_ALL_RANKS", "1"}});
+    expectWorkOrLimit(files, {{"KOLO_TRANSPORTS", "shm,tcp"}, {"KOLO_TEST_CONNECT_ALL_RANKS", "1"}});
 }
 
 TEST_CASE(
@@ -362,7 +362,7 @@ TEST_CASE(
       std::filesystem::temp_directory_path() / ("kolo-limits-" + std::to_string(getpid()));
   Job job(3, "noMoreFiles", {one.what},
           {{"KOLO_TRANSPORTS", one.transport},
-           {"KOLO_CONNECT_ALL_RANKS", "1"},
+           {"KOLO_TEST_CONNECT_ALL_RANKS", "1"},
            {"KOLO_INIT_TIMEOUT_MS", std::to_string(4000 * kSlowness)},
            {"KOLO_TEST_SIGN", sign.string()}});
   for (int rank = 0; rank < 3; ++rank) {

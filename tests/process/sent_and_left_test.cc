@@ -103,7 +103,7 @@ TEST_CASE("messages are received though their senders have destroyed the communi
       // A message that the receiver reads out of its sender's memory ends with that: by default, the processor decides
       // from how many bytes on.
       const Environment environment = {{"KOLO_TRANSPORTS", transports},
-                                       {"KOLO_CONNECT_ALL_RANKS", connected},
+                                       {"KOLO_TEST_CONNECT_ALL_RANKS", connected},
                                        {"KOLO_SINGLE_COPY_BYTES", std::to_string(1 << 20)}};
       for (const char* const bytes : {"10", "16000"}) {
         expectDelivered({"4", bytes, "world", "any"}, environment);

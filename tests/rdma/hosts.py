@@ -9,7 +9,7 @@ SIZES = ["8", "1000", "100K"]
 WITH_SIZES = 9  # kolo-perf's collectives but the barrier
 # For cases in which a link fails. Soft-RoCE sends again for ever by default; here a lane ends with four seconds of silence. In other cases no lane
 # may end, however long a busy machine leaves the virtual one without a processor.
-IMPATIENCE = {"KOLO_IB_RETRIES": "6", "KOLO_IB_TIMEOUT": "17"}
+IMPATIENCE = {"KOLO_TEST_IB_RETRIES": "6", "KOLO_IB_TIMEOUT": "17"}
 
 
 class Hosts:

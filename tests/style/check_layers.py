@@ -18,6 +18,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"/]+)/[^"]*"', re.MULTILINE)
 FILE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 DEPENDENCY = re.compile(r"\b(\w+)_dep\b")
 OTHER_NAMES = {"cuda_executor": "executor"}  # dependencies that are not called as their folder
+# Parts of libkolo that are clients of kolo/kolo.h, and all that they include besides: folders and headers.
+CLIENTS = {"buckets": {"base", "api/client.h"}}
 
 
 def folders_of(root):
@@ -40,6 +42,15 @@ def named(root, folder, folders):
     text = "".join(file.read_text() for file in sorted((root / "src" / folder).rglob("meson.build")))
     names = {OTHER_NAMES.get(name, name) for name in DEPENDENCY.findall(text)}
     return names & set(folders) - {folder}
+
+
+def beyond_clients(root):
+    """What clients include and may not."""
+    for folder, allowed in CLIENTS.items():
+        for file in sorted((root / "src" / folder).rglob("*")):
+            for name in FILE.findall(file.read_text()) if file.suffix in SUFFIXES else []:
+                if not allowed & {name, name.partition("/")[0]} and not name.startswith((f"{folder}/", "kolo/")):
+                    yield f"{file}: includes {name}, which is none of {', '.join(sorted(allowed))}"
 
 
 def reached(start, edges):
@@ -87,8 +98,12 @@ def expect_to_find():
             (root / "src" / folder / "a.h").write_text(text)
         found = [fault.rpartition("/")[2] if "meson" not in fault else "not named" for fault in faults(root)]
         found += circles(root.resolve())
+        (root / "src/buckets").mkdir()
+        (root / "src/buckets/a.h").write_text('#include "base/a.h"\n#include "api/client.h"\n#include "buckets/b.h"\n#include "api/guard.h"\n')
+        found += [fault.partition(": ")[2] for fault in beyond_clients(root)]
     wanted = ["high includes itself by way of low", "low includes itself by way of high", "not named"]
     wanted += [f"src/{folder}/a.h includes itself by way of others" for folder in ("high", "low")]
+    wanted.append("includes api/guard.h, which is none of api/client.h, base")
     if found != wanted:
         sys.exit(f"of planted faults this was found: {found}")
 
@@ -96,7 +111,7 @@ def expect_to_find():
 def main():
     expect_to_find()
     root = Path(sys.argv[1]).resolve()
-    found = [*faults(root), *circles(root)]
+    found = [*faults(root), *beyond_clients(root), *circles(root)]
     print("\n".join(found) or "folders, and files, include one another in one direction, as build files say")
     return 1 if found else 0
 

@@ -51,6 +51,30 @@ TEST_CASE("where ranks share cores only longer blocks are worth a meeting") {
   CHECK(policy.readsPeers(Collective::kAllToAll, 32768));
 }
 
+TEST_CASE("where ranks share cores, what is given to the root of a gather is staged early up to a size") {
+  CopyPolicy policy{.ranks = 4, .singleCopyBytes = 8192, .ranksShareCores = true};
+  const auto mayStage = [&](Collective collective, int rank, std::uint64_t bytes) {
+    device::Work work;
+    work.signature.collective = collective;
+    work.signature.algorithm = device::Algorithm::kOneShot;
+    work.direct = device::Algorithm::kOneShot;
+    work.ranks = 4;
+    work.rank = rank;
+    work.root = 1;
+    work.sendLayout.count = bytes;
+    work.elementBytes = 1;
+    work.pairsFromBytes = 8192;
+    work.sharing.input = device::Offer::kAddress;
+    return policy.mayStageEarly(work);
+  };
+  CHECK(mayStage(Collective::kGather, 0, 32 << 10));
+  CHECK_FALSE(mayStage(Collective::kGather, 0, 512 << 10));
+  CHECK_FALSE(mayStage(Collective::kGather, 1, 32 << 10));     // the root
+  CHECK_FALSE(mayStage(Collective::kBroadcast, 1, 32 << 10));  // the others read there
+  policy.ranksShareCores = false;
+  CHECK_FALSE(mayStage(Collective::kGather, 0, 32 << 10));
+}
+
 TEST_CASE("a pair's limit is above what a header carries") {
   device::Work work;
   work.signature.collective = Collective::kAllToAll;

@@ -76,10 +76,17 @@ TEST_CASE("settings info does not show the job's secret", "[info]") {
 }
 
 TEST_CASE("settings info names a malformed variable", "[info]") {
-  const kolo::test::SettingsScope environment({{"KOLO_SPIN", std::string("lots")}});
+  const kolo::test::SettingsScope environment({{"KOLO_TCP_SOCKETS", std::string("lots")}});
   const json info = parsed(kolo::diagnostics::settingsInfo());
   REQUIRE(info.at("error").is_string());
-  CHECK(info.at("error").get<std::string>().find("KOLO_SPIN") != std::string::npos);
+  CHECK(info.at("error").get<std::string>().find("KOLO_TCP_SOCKETS") != std::string::npos);
+}
+
+TEST_CASE("settings info leaves out what is for tests, which is read and checked all the same", "[info]") {
+  const kolo::test::SettingsScope environment({{"KOLO_TEST_STREAMING_BYTES", std::string("lots")}});
+  const json info = parsed(kolo::diagnostics::settingsInfo());
+  CHECK(info.at("error").get<std::string>().find("KOLO_TEST_STREAMING_BYTES") != std::string::npos);
+  CHECK(info.at("settings").dump().find("KOLO_TEST_") == std::string::npos);
 }
 
 TEST_CASE("settings info survives values that are not UTF-8", "[info]") {

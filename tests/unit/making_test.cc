@@ -34,7 +34,7 @@ class Late {
     const char* const path = std::getenv("KOLO_TEST_LATE_PLUGIN");
     REQUIRE(path != nullptr);
     settings_.emplace(std::vector<std::pair<const char*, std::string>>{
-        {"KOLO_TRANSPORT_PLUGINS", path}, {"KOLO_CONNECT_ALL_RANKS", std::to_string(mostAtOnce)}});
+        {"KOLO_TRANSPORT_PLUGINS", path}, {"KOLO_TEST_CONNECT_ALL_RANKS", std::to_string(mostAtOnce)}});
     library_ = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     REQUIRE(library_ != nullptr);
   }

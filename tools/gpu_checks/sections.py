@@ -12,7 +12,7 @@ from gpu_checks.running import ROOT, summary_of
 # Tests that have a section of their own, by their tags.
 TAGS = ["processes", "capture", "resident", "messages", "posted", "many"]
 # As if no rank could map another one's memory; windows are staged there.
-LATE = {"KOLO_TRANSPORTS": "late,shm", "KOLO_TEST_LATE_PER_HOST": "1", "KOLO_CONNECT_ALL_RANKS": "1000"}
+LATE = {"KOLO_TRANSPORTS": "late,shm", "KOLO_TEST_LATE_PER_HOST": "1", "KOLO_TEST_CONNECT_ALL_RANKS": "1000"}
 MPS = {"mps": True}  # of figures
 OTHERS = {"CUDA_MODULE_LOADING": None, "CUDA_DEVICE_MAX_CONNECTIONS": None}  # as PyTorch finds them, which has thousands of kernels
 

@@ -60,7 +60,7 @@ Settings readSettings(const koloTransportHost& host) {
   settings.devices = connect::settingOf(host, "KOLO_IB_DEVICES");
   settings.gidIndex = numberOf(host, "KOLO_IB_GID_INDEX", settings.gidIndex);
   settings.timeout = numberOf(host, "KOLO_IB_TIMEOUT", settings.timeout);
-  settings.retries = numberOf(host, "KOLO_IB_RETRIES", settings.retries);
+  settings.retries = numberOf(host, "KOLO_TEST_IB_RETRIES", settings.retries);
   settings.rails = numberOf(host, "KOLO_IB_RAILS", settings.rails);
   settings.trafficClass = numberOf(host, "KOLO_IB_TRAFFIC_CLASS", settings.trafficClass);
   settings.serviceLevel = numberOf(host, "KOLO_IB_SERVICE_LEVEL", settings.serviceLevel);

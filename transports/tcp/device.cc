@@ -28,7 +28,7 @@ int Device::open(const koloTransportHost& host, koloTransportBlob* address, cons
   constexpr std::size_t kEndOfLog = offsetof(koloTransportHost, log) + sizeof host.log;
   if (host.size >= kEndOfLog) log_ = host.log;
   checksPayload_ = connect::settingOf(host, "KOLO_TCP_CHECKSUM") == "1";
-  if (const std::string bytes(connect::settingOf(host, "KOLO_TCP_ZEROCOPY_BYTES")); !bytes.empty())
+  if (const std::string bytes(connect::settingOf(host, "KOLO_TEST_TCP_ZEROCOPY_BYTES")); !bytes.empty())
     lendFrom_ = std::atoll(bytes.c_str());
   epoll_ = connect::Socket(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_) {

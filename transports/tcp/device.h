@@ -79,7 +79,7 @@ class Device final : private connect::Callee {
   bool isAbandoned_ = false;
   void (*log_)(int, const char*) = nullptr;
   bool checksPayload_ = false;
-  std::int64_t lendFrom_ = -1;  // as KOLO_TCP_ZEROCOPY_BYTES
+  std::int64_t lendFrom_ = -1;  // as KOLO_TEST_TCP_ZEROCOPY_BYTES
   connect::Socket epoll_;
   Memories memories_;
   Way::Scratch scratch_;

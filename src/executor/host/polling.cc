@@ -30,12 +30,10 @@ double pauseNs() {
   return measured;
 }
 
-Polling Polling::make(bool everyRankHasACore, int polls) {
+Polling Polling::make(bool everyRankHasACore) {
   Polling polling;
   polling.pauses = everyRankHasACore && pauseNs() <= kLongestPauseNs;
-  if (polls >= 0) {
-    polling.polls = std::max(polls, 1);
-  } else if (!everyRankHasACore) {
+  if (!everyRankHasACore) {
     polling.polls = kPollsWithoutACore;
   } else if (!polling.pauses) {
     polling.polls = kPollsWithoutPause;

@@ -22,8 +22,8 @@ struct Polling {
   bool pauses = false;
 
   // With a core for each rank, a wait polls for a while before it lets others run. Without, the rank that is waited for
-  // may need this very core. polls: the user's wish, or less than 0.
-  static Polling make(bool everyRankHasACore, int polls);
+  // may need this very core.
+  static Polling make(bool everyRankHasACore);
 
   // Whether `arrived` became true within a round.
   template <class Arrived>

@@ -2,10 +2,7 @@
 
 #include <array>
 #include <cstring>
-#include <string>
 
-#include "base/log.h"
-#include "base/settings.h"
 #include "device/copy_short.h"
 
 namespace kolo::executor {
@@ -42,22 +39,7 @@ const Available& available() {
   return instance;
 }
 
-const HostIsa& choose() {
-  const Available& have = available();
-  const HostIsa& best = *have.isas[have.count - 1];
-  const std::string wish = settings::text("KOLO_ISA");
-  if (wish == "auto") return best;
-  for (int i = 0; i < have.count; ++i) {
-    if (wish == have.isas[i]->name) return *have.isas[i];
-  }
-  log::warn("KOLO_ISA={}: not available on this processor or in this build; using {}", wish, best.name);
-  return best;
-}
-
-const HostIsa& chosen() {
-  static const HostIsa& instance = choose();
-  return instance;
-}
+const HostIsa& chosen() { return *available().isas[available().count - 1]; }
 
 }  // namespace
 

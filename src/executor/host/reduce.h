@@ -1,5 +1,5 @@
-// The reductions and copies of the host: vectorised functions, chosen once per process by what the processor can do and
-// by KOLO_ISA. All instruction sets give the same bits (NaN payloads of sums and products aside).
+// The reductions and copies of the host: vectorised functions, chosen by what the processor can do. All instruction
+// sets give the same bits (NaN payloads of sums and products aside).
 //
 // Thread safety: all functions, from any thread.
 #pragma once
