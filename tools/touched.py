@@ -16,7 +16,7 @@ DAYS = 1
 TABLE = {
     "rdma-*": ["transports/ib", "src/drivers/verbs", "tests/rdma", "tools/rdma-vm"],
     "launch-*": ["src/bootstrap/launcher", "tests/launchers"],
-    "network-*": ["transports/connect", "transports/tcp", "src/bootstrap", "tests/network", "tools/namespaces"],
+    "network-*": ["transports/connect", "transports/tcp", "src/bootstrap", "src/network", "tests/network", "tools/namespaces"],
     "mpi-openmpi": ["src/mpi", "tests/mpi"],
     "mpi-mpich": ["src/mpi", "tests/mpi"],
     "mpi-hosts-*": ["src/mpi", "tests/mpi"],

@@ -8,8 +8,8 @@
 
 #include <cstdint>
 
-#include "base/float_mode.h"
 #include "base/status.h"
+#include "common/float_mode.h"
 
 namespace kolo::api {
 

@@ -1,10 +1,8 @@
 #include "base/bias.h"
 
 #include <mutex>
-#include <new>
 #include <vector>
 
-#include "base/forever.h"
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/membarrier.h"
@@ -16,9 +14,6 @@ namespace kolo {
 struct Bias::Threads {
   std::mutex mutex;
   std::vector<Thread*> unused;
-
-  static Forever<Threads> all;
-  static const int beginsAnew;
 
   Thread* take() {
     const std::lock_guard lock(mutex);
@@ -33,9 +28,6 @@ struct Bias::Threads {
   }
 };
 
-constinit Forever<Bias::Threads> Bias::Threads::all;
-[[maybe_unused]] const int Bias::Threads::beginsAnew = beginAnewBy([] { new (&all.object) Threads; });
-
 thread_local constinit Bias::Thread* Bias::thisThread = nullptr;
 constinit Bias::Thread Bias::revoking;
 
@@ -47,10 +39,10 @@ bool Bias::isPossible() {
 
 void Bias::give() {
   struct Lease {
-    Thread* const thread = Threads::all.object.take();
+    Thread* const thread = ofThisProcess<Threads>().take();
     ~Lease() {
       thisThread = nullptr;
-      Threads::all.object.giveBack(thread);
+      ofThisProcess<Threads>().giveBack(thread);
     }
   };
   if (thisThread == nullptr) thisThread = ofThread<Lease>().thread;

@@ -2,27 +2,21 @@
 
 #include <pthread.h>
 
-#include <array>
 #include <atomic>
-#include <cstddef>
-#include <cstdlib>
 
 namespace kolo {
 namespace {
 
-// The child sees both as they were when fork() copied the memory. A thread that was in a call then has counted itself
-// before it took any lock, and a fork copies all that a thread has stored in its order.
+// The child sees the first two as they were when fork() copied the memory. A thread that was in a call then has counted
+// itself before it took any lock, and a fork copies all that a thread has stored in its order.
 constinit std::atomic<int> used{0};
 constinit std::atomic<bool> forkedInUse{false};
 
-constinit std::array<std::atomic<void (*)()>, 4> forgetters{};
+constinit std::atomic<unsigned> generation{1};
 
 [[maybe_unused]] const int atFork = pthread_atfork(nullptr, nullptr, [] {
   if (used.load(std::memory_order_relaxed) != 0) forkedInUse.store(true, std::memory_order_relaxed);
-  if (isForkedInUse()) return;
-  for (const auto& forget : forgetters) {
-    if (void (*const function)() = forget.load(std::memory_order_relaxed); function != nullptr) function();
-  }
+  generation.fetch_add(1, std::memory_order_relaxed);
 });
 
 }  // namespace
@@ -39,12 +33,6 @@ Status refuseIfForkedInUse() {
                "before the first communicator or after the end of the last one, or exec() in the child");
 }
 
-int beginAnewBy(void (*forget)()) {
-  for (auto& place : forgetters) {
-    void (*none)() = nullptr;
-    if (place.compare_exchange_strong(none, forget, std::memory_order_relaxed)) return 0;
-  }
-  std::abort();  // more than there are places for: a programmer's mistake
-}
+unsigned forkGeneration() { return generation.load(std::memory_order_relaxed); }
 
 }  // namespace kolo

@@ -5,6 +5,8 @@
 // Thread safety: all from any thread.
 #pragma once
 
+#include <atomic>
+
 #include "base/status.h"
 
 namespace kolo {
@@ -23,8 +25,26 @@ class InUse {
 bool isForkedInUse();
 // koloInvalidUsage, if it was.
 Status refuseIfForkedInUse();
-// Called in each child that begins anew: what belongs to the parent is forgotten. It must take no lock that the parent
-// may have had. Returns 0, for the initialisation of a constant.
-int beginAnewBy(void (*forget)());
+// Changes in each forked child: what was made under another number belongs to the parent.
+unsigned forkGeneration();
+
+// The process's one object of a kind. It is never destroyed, for threads may run while the process exits. A forked
+// child makes its own: a lock of the parent's may be held for ever.
+template <class T>
+T& ofThisProcess() {
+  struct Made {
+    T object;
+    unsigned generation;
+    Made* parents;  // still reachable, so that it counts as no leak
+  };
+  static constinit std::atomic<Made*> made{nullptr};
+  Made* have = made.load(std::memory_order_acquire);  // [made] sees the whole object
+  while (have == nullptr || have->generation != forkGeneration()) {
+    auto* const fresh = new Made{.object = T(), .generation = forkGeneration(), .parents = have};
+    if (made.compare_exchange_strong(have, fresh, std::memory_order_acq_rel)) return fresh->object;  // [made]
+    delete fresh;
+  }
+  return have->object;
+}
 
 }  // namespace kolo

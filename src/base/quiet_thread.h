@@ -1,6 +1,6 @@
 // Threads of the library's own, which leave signals to the program's.
 //
-// Thread safety: all functions. They throw std::system_error if the system gives no thread.
+// Thread safety: all functions. Those that return no errno throw std::system_error if the system gives no thread.
 #pragma once
 
 #include <pthread.h>
@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <future>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -27,6 +28,18 @@ Thread startQuietly(Function&& function) {
   } const restore{before};
   const UsualFloatMode usual;  // a thread begins with that of the one that starts it
   return Thread(std::forward<Function>(function));
+}
+
+// The same with a name. 0, or the errno for which there is no thread.
+template <class Function>
+int startQuietly(std::thread& thread, const char* name, Function&& function) {
+  try {
+    thread = startQuietly(std::forward<Function>(function));
+  } catch (const std::system_error& failure) {
+    return failure.code().value();
+  }
+  (void)pthread_setname_np(thread.native_handle(), name);
+  return 0;
 }
 
 // function(i) for each i < count, side by side, in a thread for each. None of them begins before all have a thread:

@@ -1,7 +1,5 @@
 #include "bootstrap/dial.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -10,10 +8,12 @@
 
 #include "base/log.h"
 #include "bootstrap/listener.h"
+#include "network/talk.h"
 
 namespace kolo::bootstrap {
 namespace {
 
+using network::Talk;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -57,7 +57,7 @@ Attempt answered(Status status, Hope hope) { return {std::move(status), hope, fa
 
 Attempt exchangeFailure(int errnum, const std::string& where) {
   // A reset, or a broken pipe, is how a closed connection shows where bytes of this process were unread.
-  if (errnum == 0 || errnum == ECONNRESET || errnum == EPIPE)
+  if (errnum == Talk::kEnded || errnum == ECONNRESET || errnum == EPIPE)
     return {error(koloUnreachable, "{} closed the connection during the handshake", where), Hope::kLater};
   if (errnum == ETIMEDOUT) {
     return {
@@ -69,54 +69,6 @@ Attempt exchangeFailure(int errnum, const std::string& where) {
   }
   return {error(koloUnreachable, "{}: {} during the handshake", where, std::strerror(errnum)),
           isRefusal(errnum) ? Hope::kNone : Hope::kLater, false, isRefusal(errnum)};
-}
-
-// Waits for events; false at the deadline.
-bool awaitSocket(int fd, short events, Clock::time_point deadline) {
-  pollfd ready{fd, events, 0};
-  int count = 0;
-  do {
-    count = ::poll(&ready, 1, millisecondsUntil(deadline));
-  } while (count < 0 && errno == EINTR);
-  return count > 0;
-}
-
-// errnum 0 with false: the other end closed.
-bool sendAll(int fd, std::string_view bytes, Clock::time_point deadline, int& errnum) {
-  while (!bytes.empty()) {
-    const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent >= 0) {
-      bytes.remove_prefix(static_cast<std::size_t>(sent));
-    } else if (errno != EINTR && errno != EAGAIN) {
-      errnum = errno;
-      return false;
-    } else if (!awaitSocket(fd, POLLOUT, deadline)) {
-      errnum = ETIMEDOUT;
-      return false;
-    }
-  }
-  return true;
-}
-
-bool receiveExactly(int fd, std::size_t bytes, std::string& to, Clock::time_point deadline, int& errnum) {
-  to.clear();
-  while (to.size() < bytes) {
-    char buffer[256];
-    const ssize_t got = ::recv(fd, buffer, std::min(sizeof buffer, bytes - to.size()), 0);
-    if (got > 0) {
-      to.append(buffer, static_cast<std::size_t>(got));
-    } else if (got == 0) {
-      errnum = 0;
-      return false;
-    } else if (errno != EINTR && errno != EAGAIN) {
-      errnum = errno;
-      return false;
-    } else if (!awaitSocket(fd, POLLIN, deadline)) {
-      errnum = ETIMEDOUT;
-      return false;
-    }
-  }
-  return true;
 }
 
 // The answer of a listener that does not speak this protocol, fit for a message.
@@ -133,39 +85,38 @@ Attempt foreignAnswer(const IdContents& id, const std::string& where, const std:
       id.explicitRoot ? Hope::kLater : Hope::kNone);
 }
 
-// Receives the hub's hello. Ends as soon as the bytes are no hello's: a foreign service may wait for an answer to a
-// greeting of its own, which is shorter.
-bool receiveHello(int fd, std::string& to, Clock::time_point deadline, int& errnum) {
-  if (!receiveExactly(fd, ServerHello::kMagicBytes, to, deadline, errnum)) return false;
-  if (!ServerHello::beginsWith(to)) {
-    char more[kMostQuoted];
-    const ssize_t got = ::recv(fd, more, sizeof more, 0);  // as far as it is there already
-    if (got > 0) to.append(more, static_cast<std::size_t>(got));
-    return true;
-  }
-  std::string rest;
-  const bool isWhole = receiveExactly(fd, ServerHello::kBytes - to.size(), rest, deadline, errnum);
-  to += rest;
-  return isWhole;
+// Hears the hub's hello; false: it is not whole. Ends as soon as the bytes are no hello's: a foreign service may wait
+// for an answer to a greeting of its own, which is shorter.
+bool hearHello(Talk& talk, Clock::time_point deadline) {
+  if (!talk.hearBy(ServerHello::kMagic.size(), deadline)) return false;
+  if (beginsAs<ServerHello>(talk.heardText())) return talk.hearBy(sizeof(ServerHello), deadline);
+  (void)talk.hear(ServerHello::kMagic.size() + kMostQuoted);  // as far as it is there already
+  return true;
+}
+
+bool sayBy(Talk& talk, std::string_view bytes, Clock::time_point deadline) {
+  talk.say(bytes.data(), bytes.size());
+  return talk.flushBy(deadline);
 }
 
 // Hellos out and back. clientBytes and serverBytes are what stood on the wire.
-Attempt greet(int fd, const IdContents& id, const std::string& where, Clock::time_point deadline,
+Attempt greet(Talk& talk, const IdContents& id, const std::string& where, Clock::time_point deadline,
               std::string& clientBytes, std::string& serverBytes) {
   ClientHello mine;
   mine.tag = tagOf(id.secret);
   randombytes_buf(mine.nonce.data(), mine.nonce.size());
-  clientBytes = mine.encode();
-  int errnum = 0;
-  const bool isWhole = sendAll(fd, clientBytes, deadline, errnum) && receiveHello(fd, serverBytes, deadline, errnum);
-  if (!ServerHello::beginsWith(serverBytes)) return foreignAnswer(id, where, serverBytes);
-  if (!isWhole) return exchangeFailure(errnum, where);
+  clientBytes = encode(mine);
+  const bool isWhole = sayBy(talk, clientBytes, deadline) && hearHello(talk, deadline);
+  serverBytes = talk.heardText();
+  talk.forget();
+  if (!beginsAs<ServerHello>(serverBytes)) return foreignAnswer(id, where, serverBytes);
+  if (!isWhole) return exchangeFailure(talk.failed(), where);
   ServerHello theirs;
-  if (!ServerHello::decode(serverBytes, theirs)) return foreignAnswer(id, where, serverBytes);
+  if (!decode(serverBytes, theirs)) return foreignAnswer(id, where, serverBytes);
   if (theirs.protocol != kProtocol) {
     return {error(koloMismatch,
                   "{} runs Kolo {} (control protocol {}), this process runs Kolo {} (control protocol {})", where,
-                  describeVersion(theirs.version), theirs.protocol, describeVersion(KOLO_VERSION_CODE), kProtocol)};
+                  describeVersion(theirs.version), +theirs.protocol, describeVersion(KOLO_VERSION_CODE), kProtocol)};
   }
   if (theirs.reply == Reply::kOutOfFiles) {
     return answered(
@@ -197,7 +148,7 @@ Attempt connect(const Address& address, std::uint16_t port, Clock::time_point de
   int errnum = 0;
   socket = connectTo(address, port, deadline, errnum);
   if (errnum == 0) return {};
-  if (errnum == EMFILE || errnum == ENFILE) return withoutSocket(errnum);
+  if (network::isOutOfFiles(errnum)) return withoutSocket(errnum);
   return {error(koloUnreachable, "{}: {}", address.text(port), std::strerror(errnum)), hopeAfter(errnum),
           errnum == ETIMEDOUT || errnum == EHOSTUNREACH, isRefusal(errnum)};
 }
@@ -206,23 +157,20 @@ Attempt connect(const Address& address, std::uint16_t port, Clock::time_point de
 Attempt introduce(const IdContents& id, const std::string& where, Socket socket, Clock::time_point deadline,
                   std::optional<Dialled>& dialled) {
   deadline = std::min(deadline, Clock::now() + kLongestHandshake);
-  int errnum = 0;
+  Talk talk(std::move(socket));
   std::string clientBytes;
   std::string serverBytes;
-  if (Attempt failed = greet(socket.fd(), id, where, deadline, clientBytes, serverBytes); !failed.status.ok()) {
+  if (Attempt failed = greet(talk, id, where, deadline, clientBytes, serverBytes); !failed.status.ok()) {
     return failed;
   }
   Session session(Session::Side::kClient, id.secret, clientBytes, serverBytes);
-  std::string proof;
-  if (!sendAll(socket.fd(), session.prove(), deadline, errnum) ||
-      !receiveExactly(socket.fd(), Session::kProofBytes, proof, deadline, errnum)) {
-    return exchangeFailure(errnum, where);
-  }
-  if (session.check(proof) != Reply::kOk) {
+  if (!sayBy(talk, session.prove(), deadline) || !talk.hearBy(Session::kProofBytes, deadline))
+    return exchangeFailure(talk.failed(), where);
+  if (session.check(talk.heardText()) != Reply::kOk) {
     return answered(error(koloUnreachable, "{} does not hold this job's secret: something else listens there", where),
                     id.explicitRoot ? Hope::kLater : Hope::kNone);
   }
-  dialled.emplace(Dialled{std::move(socket), session, where});
+  dialled.emplace(Dialled{talk.takeSocket(), session, where});
   return {};
 }
 
@@ -401,18 +349,20 @@ Result<Dialled> dial(const IdContents& id, Clock::time_point deadline, const Roo
 bool tell(Dialled& dialled, std::string_view frame, Clock::time_point deadline) {
   std::string sealed;
   dialled.session.seal(frame, sealed);
-  int errnum = 0;
-  return sendAll(dialled.socket.fd(), sealed, deadline, errnum);
+  Talk talk(std::move(dialled.socket));
+  const bool isTold = sayBy(talk, sealed, deadline);
+  dialled.socket = talk.takeSocket();
+  return isTold;
 }
 
 bool answers(const IdContents& id, Clock::time_point deadline) {
   for (const Address& address : addressesToTry(id)) {
     int errnum = 0;
-    const Socket socket = connectTo(address, id.port, deadline, errnum);
+    Talk talk(connectTo(address, id.port, deadline, errnum));
     if (errnum != 0) continue;
     std::string clientBytes;
     std::string serverBytes;
-    if (greet(socket.fd(), id, address.text(), deadline, clientBytes, serverBytes).status.ok()) return true;
+    if (greet(talk, id, address.text(), deadline, clientBytes, serverBytes).status.ok()) return true;
   }
   return false;
 }

@@ -10,6 +10,7 @@
 
 #include "bootstrap/socket.h"
 #include "bootstrap/wire.h"
+#include "network/talk.h"
 
 namespace kolo::bootstrap {
 
@@ -18,7 +19,7 @@ class Greeting {
   // The secret of the job that a tag names; null: no such job here.
   using Find = std::function<const Secret*(const Tag&)>;
 
-  explicit Greeting(Find find) : find_(std::move(find)) {}
+  Greeting(Socket socket, Find find) : talk_(std::move(socket)), find_(std::move(find)) {}
 
   enum class Stage {
     kSilent,   // has not said which job it belongs to
@@ -27,8 +28,10 @@ class Greeting {
     kOver,     // to be closed
   };
   // Reads and answers as far as it goes without waiting.
-  Stage advance(const Socket& socket);
+  Stage advance();
   Stage stage() const { return stage_; }
+  int fd() const { return talk_.fd(); }
+  Socket takeSocket() { return talk_.takeSocket(); }
   // Of the job, once it has greeted.
   const Tag& tag() const { return tag_; }
   // Once it is proven.
@@ -36,12 +39,13 @@ class Greeting {
   Session& session() { return *session_; }
 
  private:
-  Stage answerHello(const Socket& socket);
-  Stage answerProof(const Socket& socket);
+  Stage answerHello(std::string_view hello);
+  Stage answerProof(std::string_view proof);
+  bool reply(std::string_view bytes);
 
+  network::Talk talk_;
   Find find_;
   Stage stage_ = Stage::kSilent;
-  std::string input_;
   Tag tag_{};
   std::unique_ptr<Session> session_;
 };

@@ -5,66 +5,86 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <list>
-#include <thread>
+#include <memory>
 #include <vector>
 
 #include "bootstrap/greeting.h"
+#include "network/acceptor.h"
 
 namespace kolo::bootstrap {
 namespace {
 
-constexpr std::size_t kMaxClients = 64;
-constexpr auto kPause = std::chrono::milliseconds(20);  // out of descriptors
+constexpr auto kClientTime = std::chrono::seconds(15);
 
-// A connection, of a rank or of a stranger.
-class Client {
+// To those who prove that they are of the job.
+class Teller final : private network::Acceptor::Owner {
  public:
-  Client(Socket socket, const Secret& secret)
-      : socket_(std::move(socket)),
-        greeting_([&secret](const Tag& tag) { return tag == tagOf(secret) ? &secret : nullptr; }) {}
-
-  int fd() const { return socket_.fd(); }
-  bool isTold() const { return greeting_.stage() == Greeting::Stage::kProven; }
-  // False: it is to be closed.
-  bool advance(std::string_view words);
+  Teller(Socket listener, const Secret& secret, std::string words) : secret_(secret), words_(std::move(words)) {
+    (void)acceptor_.open(std::move(listener));  // callers for whom there is no descriptor wait
+  }
+  // Serves until so many have been told, or the deadline.
+  void run(int ranks, Clock::time_point deadline);
 
  private:
-  Socket socket_;
+  class Client;
+  std::unique_ptr<network::Stranger> welcome(Socket socket) override;
+  std::string refusal(int) override { return {}; }
+  void hasRefused(int) override {}
+
+  const Secret& secret_;
+  const std::string words_;
+  int told_ = 0;
+  network::Acceptor acceptor_{*this, kClientTime};
+};
+
+class Teller::Client final : public network::Stranger {
+ public:
+  Client(Teller& owner, Socket socket)
+      : owner_(owner), greeting_(std::move(socket), [&owner](const Tag& tag) {
+          return tag == tagOf(owner.secret_) ? &owner.secret_ : nullptr;
+        }) {}
+
+  int fd() const override { return greeting_.fd(); }
+  Outcome advance() override;
+  bool isExpected() const override { return greeting_.stage() != Greeting::Stage::kSilent; }
+
+ private:
+  bool isTold() const { return greeting_.stage() == Greeting::Stage::kProven; }
+
+  Teller& owner_;
   Greeting greeting_;
 };
 
 // A client that has been told is kept until it closes: a socket that is closed with bytes unread takes back what is on
 // its way.
-bool Client::advance(std::string_view words) {
+network::Stranger::Outcome Teller::Client::advance() {
   if (!isTold()) {
-    if (greeting_.advance(socket_) == Greeting::Stage::kOver) return false;
-    if (!isTold()) return true;
+    if (greeting_.advance() == Greeting::Stage::kOver) return Outcome::kOver;
+    if (!isTold()) return Outcome::kGoesOn;
     std::string sealed;
-    greeting_.session().seal(words, sealed);
-    (void)::send(socket_.fd(), sealed.data(), sealed.size(), MSG_NOSIGNAL);
-    (void)::shutdown(socket_.fd(), SHUT_WR);
+    greeting_.session().seal(owner_.words_, sealed);
+    (void)::send(fd(), sealed.data(), sealed.size(), MSG_NOSIGNAL);
+    (void)::shutdown(fd(), SHUT_WR);
   }
   for (char rest[256];;) {
-    const ssize_t got = ::recv(socket_.fd(), rest, sizeof rest, 0);
-    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) return false;
-    if (got < 0 && errno != EINTR) return true;
+    const ssize_t got = ::recv(fd(), rest, sizeof rest, 0);
+    if (got > 0 || (got < 0 && errno == EINTR)) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Outcome::kGoesOn;
+    ++owner_.told_;
+    return Outcome::kOver;
   }
 }
 
-// The newest may be a rank; one that has said nothing for longer than so many others is none.
-void accept(const Socket& listener, const Secret& secret, std::list<Client>& clients) {
-  for (;;) {
-    Socket socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (socket.valid()) {
-      clients.emplace_back(std::move(socket), secret);
-      if (clients.size() > kMaxClients) clients.pop_front();
-      continue;
-    }
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-    if (errno == EINTR || errno == ECONNABORTED) continue;
-    if (clients.empty()) return std::this_thread::sleep_for(kPause);
-    clients.pop_front();
+std::unique_ptr<network::Stranger> Teller::welcome(Socket socket) {
+  return std::make_unique<Client>(*this, std::move(socket));
+}
+
+void Teller::run(int ranks, Clock::time_point deadline) {
+  while (told_ < ranks && Clock::now() < deadline) {
+    std::vector<pollfd> polls;
+    acceptor_.addTo(polls);
+    (void)::poll(polls.data(), polls.size(), millisecondsUntil(std::min(deadline, acceptor_.next())));
+    acceptor_.serve();
   }
 }
 
@@ -82,22 +102,7 @@ Result<LastWords> LastWords::listen(const Secret& secret, std::uint16_t port) {
 void LastWords::tell(const Status& why, int ranks, Clock::time_point deadline) {
   const std::string words =
       frame(Frame::kRefused).number(static_cast<std::int32_t>(why.code())).text(why.message()).take();
-  std::list<Client> clients;
-  for (int told = 0; told < ranks && Clock::now() < deadline;) {
-    std::vector<pollfd> polls{{socket_.fd(), POLLIN, 0}};
-    for (const Client& client : clients) polls.push_back({client.fd(), POLLIN, 0});
-    if (::poll(polls.data(), polls.size(), millisecondsUntil(deadline)) <= 0) continue;
-    std::size_t at = 1;
-    for (auto client = clients.begin(); client != clients.end();) {
-      if (polls[at++].revents == 0 || client->advance(words)) {
-        ++client;
-        continue;
-      }
-      told += client->isTold() ? 1 : 0;
-      client = clients.erase(client);
-    }
-    if (polls[0].revents != 0) accept(socket_, id_.secret, clients);
-  }
+  Teller(std::move(socket_), id_.secret, words).run(ranks, deadline);
 }
 
 }  // namespace kolo::bootstrap

@@ -1,9 +1,6 @@
 #include "bootstrap/listener.h"
 
-#include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,41 +8,17 @@
 
 #include "base/fork.h"
 #include "base/log.h"
+#include "bootstrap/greeting.h"
 
 namespace kolo::bootstrap {
 namespace {
-
-constexpr auto kHandshakeLimit = std::chrono::seconds(5);
-constexpr std::size_t kMaxSilent = 256;
-constexpr std::size_t kMinSilent = 4;
-constexpr std::size_t kShareOfFiles = 8;  // of this process's descriptors silent strangers have one of so many
-constexpr std::size_t kMaxGreeted = 256;
-constexpr auto kGreetedGrace = std::chrono::seconds(1);        // younger ones are not pushed out by newcomers
-constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // out of descriptors: the backlog keeps the callers
-constexpr int kAcceptsPerEvent = 64;
-constexpr int kMostRefusedAtOnce = 16;
 
 // What a listener is shared by: the port asked for and what it is bound to.
 using ListenerKey = std::pair<std::uint16_t, std::string>;
 
 // Reactor thread only.
 using Listeners = std::map<ListenerKey, std::shared_ptr<Listener>>;
-constinit Listeners* made = nullptr;
-[[maybe_unused]] const int forgetsListeners = beginAnewBy([] { made = nullptr; });
-
-Listeners& listeners() {
-  if (made == nullptr) made = new Listeners;
-  return *made;
-}
-
-bool isOutOfFiles(int errnum) { return errnum == EMFILE || errnum == ENFILE; }
-
-// How many strangers that say nothing have a place.
-std::size_t mostSilent() {
-  rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return kMinSilent;
-  return std::clamp<std::size_t>(static_cast<std::size_t>(files.rlim_cur) / kShareOfFiles, kMinSilent, kMaxSilent);
-}
+Listeners& listeners() { return ofThisProcess<Listeners>(); }
 
 Result<std::shared_ptr<Listener>> listenerFor(Reactor& reactor, std::uint16_t port) {
   KOLO_ASSIGN(const LocalAddresses local, localAddresses());
@@ -53,9 +26,8 @@ Result<std::shared_ptr<Listener>> listenerFor(Reactor& reactor, std::uint16_t po
   if (const auto found = listeners().find(key); found != listeners().end()) return found->second;
   std::uint16_t chosen = 0;
   KOLO_ASSIGN(Socket socket, listenOn(local, port, chosen));
-  const int fd = socket.fd();
-  auto listener = std::make_shared<Listener>(reactor, std::move(socket), chosen, local);
-  KOLO_TRY(reactor.add(fd, listener));
+  auto listener = std::make_shared<Listener>(reactor, chosen, local);
+  KOLO_TRY(listener->start(std::move(socket)));
   listeners().emplace(key, listener);
   return listener;
 }
@@ -98,7 +70,6 @@ Result<IdContents> startHubOnReactor(Reactor& reactor, const Secret& secret, std
 }  // namespace
 
 Result<IdContents> startHub(const Secret& secret, std::uint16_t port) {
-  (void)processIdentity();  // made here, not by the reactor's thread while another one forks
   KOLO_ASSIGN(Reactor* const reactor, Reactor::get());
   Result<IdContents> result = error(koloInvalidUsage, "the process is exiting");
   (void)reactor->call([&] { result = startHubOnReactor(*reactor, secret, port); });
@@ -143,9 +114,38 @@ void whenTold(const Secret& secret, const std::function<void()>& task) {
   if (!isHere) task();
 }
 
-Listener::Listener(Reactor& reactor, Socket socket, std::uint16_t port, LocalAddresses local)
-    : reactor_(reactor), socket_(std::move(socket)), spare_(::eventfd(0, EFD_CLOEXEC)), port_(port),
-      local_(std::move(local)) {}
+// A connection during the handshake. The listener lives longer: it drops its strangers when it closes.
+class Listener::Candidate final : public network::Stranger {
+ public:
+  Candidate(Listener& listener, Socket socket)
+      : listener_(listener), greeting_(std::move(socket), [&listener](const Tag& tag) {
+          const std::shared_ptr<Hub> hub = listener.hubOf(tag);
+          return hub != nullptr && !hub->isEnding() ? &hub->secret() : nullptr;
+        }) {}
+
+  int fd() const override { return greeting_.fd(); }
+  Outcome advance() override {
+    const Greeting::Stage stage = greeting_.advance();
+    return stage == Greeting::Stage::kOver     ? Outcome::kOver
+           : stage == Greeting::Stage::kProven ? Outcome::kProven
+                                               : Outcome::kGoesOn;
+  }
+  bool isExpected() const override { return greeting_.stage() != Greeting::Stage::kSilent; }
+  // Becomes a member, unless the hub's time is over since the greeting.
+  void enter() override {
+    const std::shared_ptr<Hub> hub = listener_.hubOf(greeting_.tag());
+    if (hub != nullptr) hub->admit(greeting_.takeSocket(), greeting_.session());
+  }
+
+ private:
+  Listener& listener_;
+  Greeting greeting_;
+};
+
+Status Listener::start(Socket socket) {
+  (void)acceptor_.open(std::move(socket));  // without a descriptor to refuse them by, callers wait
+  return reactor_.add(acceptor_.fd(), shared_from_this());
+}
 
 bool Listener::isAwaited() const {
   return std::any_of(hubs_.begin(), hubs_.end(), [](const auto& each) { return each.second->isAwaited(); });
@@ -181,146 +181,50 @@ void Listener::dropHub(const Tag& tag, const Hub* hub) {
 }
 
 void Listener::close() {
-  reactor_.remove(socket_.fd());
-  socket_.close();
-  spare_.close();
-  for (Strangers* const strangers : {&silent_, &greeted_}) {
-    while (!strangers->empty()) strangers->front()->drop();
-  }
+  reactor_.cancel(timer_);
+  acceptor_.close();
 }
 
-void Listener::pause() {
-  reactor_.watch(socket_.fd(), false, false);
-  reactor_.at(Clock::now() + kAcceptPause, [weak = weak_from_this()] {
-    const std::shared_ptr<Listener> self = weak.lock();
-    if (self != nullptr && self->socket_.valid()) self->reactor_.watch(self->socket_.fd(), true, false);
-  });
+std::unique_ptr<network::Stranger> Listener::welcome(Socket socket) {
+  tune(socket.fd());
+  return std::make_unique<Candidate>(*this, std::move(socket));
 }
 
-// Ranks that wait to be accepted are told why they are not, by the descriptor that is kept for this. Another thread may
-// take it meanwhile: then they hear nothing until there is one again.
-void Listener::refuseForFiles() {
+std::string Listener::refusal(int) {
   ServerHello words;
   words.reply = Reply::kOutOfFiles;
-  const std::string bytes = words.encode();
-  for (int i = 0; i < kMostRefusedAtOnce && spare_.valid(); ++i) {
-    spare_.close();
-    Socket client(::accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    const bool isThere = client.valid();
-    if (isThere) (void)::send(client.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    client.close();
-    spare_ = Socket(::eventfd(0, EFD_CLOEXEC));
-    if (!isThere) break;
-  }
-  if (!spare_.valid()) spare_ = Socket(::eventfd(0, EFD_CLOEXEC));
+  return encode(words);
 }
 
-// Makes room for a stranger that greets. Strangers that have greeted are ranks, which soon need the place no longer.
-bool Listener::makeRoom() {
-  if (greeted_.size() < kMaxGreeted) return true;
-  if (Clock::now() - greeted_.front()->since() < kGreetedGrace) return false;
-  greeted_.front()->drop();
-  return true;
+void Listener::hasRefused(int errnum) {
+  log::warn("accepting ranks on port {} has to wait: {}", port_, systemError(errnum, "accept").message());
 }
 
+// Of its own socket, of a stranger's, or because it is time.
 void Listener::onReadable() {
-  for (int i = 0; i < kAcceptsPerEvent && socket_.valid(); ++i) {
-    if (!makeRoom()) return pause();
-    Socket socket(::accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (socket.valid()) {
-      welcome(std::move(socket));
-      continue;
-    }
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-    if (errno == EINTR || errno == ECONNABORTED) continue;
-    const bool isForFiles = isOutOfFiles(errno);
-    const Status why = systemError(errno, "accept");
-    if (dropSilent()) continue;
-    if (!std::exchange(exhausted_, true)) log::warn("accepting ranks on port {} has to wait: {}", port_, why.message());
-    if (isForFiles) refuseForFiles();
-    return pause();
-  }
+  acceptor_.serve();
+  if (acceptor_.isOpen()) awaitNext();
 }
 
-// The next connection, which may be a rank's, gets the descriptor of a stranger that has said nothing.
-bool Listener::dropSilent() {
-  if (silent_.empty()) return false;
-  silent_.front()->drop();
-  return true;
+void Listener::awaitNext() {
+  const bool isPaused = acceptor_.isPaused();
+  if (std::exchange(wasPaused_, isPaused) != isPaused) reactor_.watch(acceptor_.fd(), !isPaused, false);
+  reactor_.cancel(timer_);
+  if (acceptor_.next() == Clock::time_point::max()) return;
+  timer_ = reactor_.at(acceptor_.next(), [weak = weak_from_this()] {
+    if (const std::shared_ptr<Listener> self = weak.lock()) self->onReadable();
+  });
 }
 
 bool Listener::connectHere(Socket& rank) {
   int ends[2];
   while (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) {
-    if (!isOutOfFiles(errno) || !dropSilent()) return false;
+    if (!network::isOutOfFiles(errno) || !acceptor_.dropUnexpected(errno)) return false;
   }
   rank = Socket(ends[0]);
-  welcome(Socket(ends[1]));
+  acceptor_.add(Socket(ends[1]));
+  awaitNext();
   return true;
-}
-
-void Listener::welcome(Socket socket) {
-  exhausted_ = false;
-  tune(socket.fd());
-  const auto stranger = std::make_shared<Stranger>(*this, std::move(socket));
-  silent_.push_back(stranger);
-  if (!stranger->start().ok()) return stranger->drop();
-  stranger->onReadable();  // a rank has mostly spoken by now
-  if (silent_.size() > mostSilent()) silent_.front()->drop();
-}
-
-void Listener::hasGreeted(const Stranger* stranger) {
-  const auto found =
-      std::find_if(silent_.begin(), silent_.end(), [&](const auto& each) { return each.get() == stranger; });
-  if (found != silent_.end()) greeted_.splice(greeted_.end(), silent_, found);
-}
-
-void Listener::forget(const Stranger* stranger) {
-  for (Strangers* const strangers : {&silent_, &greeted_}) {
-    strangers->remove_if([stranger](const std::shared_ptr<Stranger>& each) { return each.get() == stranger; });
-  }
-}
-
-Stranger::Stranger(Listener& listener, Socket socket)
-    : listener_(&listener), socket_(std::move(socket)), greeting_([&listener](const Tag& tag) {
-        const std::shared_ptr<Hub> hub = listener.hubOf(tag);
-        return hub != nullptr && !hub->isEnding() ? &hub->secret() : nullptr;
-      }) {}
-
-Status Stranger::start() {
-  KOLO_TRY(listener_->reactor_.add(socket_.fd(), shared_from_this()));
-  timer_ = listener_->reactor_.at(Clock::now() + kHandshakeLimit, [weak = weak_from_this()] {
-    if (const std::shared_ptr<Stranger> self = weak.lock()) self->drop();
-  });
-  return {};
-}
-
-void Stranger::drop() {
-  const std::shared_ptr<Stranger> keep = shared_from_this();
-  listener_->reactor_.cancel(timer_);
-  if (socket_.valid()) listener_->reactor_.remove(socket_.fd());
-  socket_.close();
-  listener_->forget(this);
-}
-
-void Stranger::onReadable() {
-  if (!socket_.valid()) return;
-  const Greeting::Stage before = greeting_.stage();
-  const Greeting::Stage now = greeting_.advance(socket_);
-  if (now == Greeting::Stage::kOver) return drop();
-  if (now == Greeting::Stage::kProven) return becomeMember();
-  if (now != before) listener_->hasGreeted(this);
-}
-
-void Stranger::becomeMember() {
-  const std::shared_ptr<Stranger> keep = shared_from_this();
-  const std::shared_ptr<Hub> hub = listener_->hubOf(greeting_.tag());
-  if (hub == nullptr) return drop();  // its time is over since the greeting
-  Reactor& reactor = listener_->reactor_;
-  reactor.cancel(timer_);
-  reactor.remove(socket_.fd());
-  listener_->forget(this);
-  hub->admit(std::move(socket_), greeting_.session());
 }
 
 }  // namespace kolo::bootstrap

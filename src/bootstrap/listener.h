@@ -1,22 +1,17 @@
-// A listening socket shared by the hubs of a process, and the strangers that have connected to it but proved nothing
-// yet.
-//
-// Strangers cost little and disturb nobody: all they send is of fixed size, they are dropped after 5 s, their number is
-// bounded, and none of them is told anything before it has proved that it holds a job's secret. A stranger that has
-// said nothing yet has its place until so many newer ones have come: a rank speaks at once, so that any number of idle
-// connections keeps no rank out. One that has named a job of this process is no longer pushed out by those.
+// A listening socket shared by the hubs of a process, and the strangers that have connected to it (network/acceptor.h).
+// All they send is of fixed size, they are dropped after 5 s, and none of them is told anything before it has proved
+// that it holds a job's secret.
 //
 // Thread safety: reactor thread only, except startHub.
 #pragma once
 
-#include <list>
 #include <map>
 #include <memory>
 
-#include "bootstrap/greeting.h"
 #include "bootstrap/hub.h"
 #include "bootstrap/reactor.h"
 #include "bootstrap/unique_id.h"
+#include "network/acceptor.h"
 
 namespace kolo::bootstrap {
 
@@ -41,11 +36,11 @@ void whenTold(const Secret& secret, const std::function<void()>& task);
 // other processes have been told when this returns (Hub::hostReports). Reactor thread only.
 void tellHubHere(const Secret& secret, int rank, const std::string& failure);
 
-class Stranger;
-
-class Listener final : public Source, public std::enable_shared_from_this<Listener> {
+class Listener final : public Source, private network::Acceptor::Owner, public std::enable_shared_from_this<Listener> {
  public:
-  Listener(Reactor& reactor, Socket socket, std::uint16_t port, LocalAddresses local);
+  Listener(Reactor& reactor, std::uint16_t port, LocalAddresses local)
+      : reactor_(reactor), port_(port), local_(std::move(local)) {}
+  Status start(Socket socket);
 
   std::uint16_t port() const { return port_; }
   const LocalAddresses& local() const { return local_; }
@@ -66,51 +61,22 @@ class Listener final : public Source, public std::enable_shared_from_this<Listen
   void onEnd() override;
 
  private:
-  friend class Stranger;
-  using Strangers = std::list<std::shared_ptr<Stranger>>;  // oldest first
-
-  void pause();
-  void refuseForFiles();
-  bool makeRoom();
-  bool dropSilent();
-  void welcome(Socket socket);
-  // The stranger has said which job it belongs to.
-  void hasGreeted(const Stranger* stranger);
-  // The stranger is gone, or became a member.
-  void forget(const Stranger* stranger);
+  class Candidate;
+  std::unique_ptr<network::Stranger> welcome(Socket socket) override;
+  std::string refusal(int errnum) override;
+  void hasRefused(int errnum) override;
+  bool watch(int fd) override { return reactor_.add(fd, shared_from_this()).ok(); }
+  void forget(int fd) override { reactor_.remove(fd); }
+  void awaitNext();
   void dropHub(const Tag& tag, const Hub* hub);
 
   Reactor& reactor_;
-  Socket socket_;
-  Socket spare_;  // given up for a moment, to tell ranks that there are no descriptors
+  network::Acceptor acceptor_{*this, std::chrono::seconds(5)};
+  Reactor::TimerId timer_ = 0;  // of the acceptor's next time
+  bool wasPaused_ = false;
   std::uint16_t port_;
   LocalAddresses local_;
   std::map<Tag, std::shared_ptr<Hub>> hubs_;
-  bool exhausted_ = false;  // out of descriptors, and said so
-  Strangers silent_;
-  Strangers greeted_;
-};
-
-// A connection during the handshake.
-class Stranger final : public Source, public std::enable_shared_from_this<Stranger> {
- public:
-  Stranger(Listener& listener, Socket socket);
-  Status start();
-  Clock::time_point since() const { return since_; }
-  void drop();
-
-  void onReadable() override;
-  void onWritable() override {}
-  bool hasOutput() const override { return false; }
-
- private:
-  void becomeMember();
-
-  Listener* listener_;  // lives longer: it drops its strangers when it closes
-  Socket socket_;
-  Clock::time_point since_ = Clock::now();
-  Reactor::TimerId timer_ = 0;
-  Greeting greeting_;
 };
 
 }  // namespace kolo::bootstrap

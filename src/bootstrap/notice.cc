@@ -1,12 +1,7 @@
 #include "bootstrap/notice.h"
 
 #include <poll.h>
-#include <sys/un.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <cstring>
 
 namespace kolo::bootstrap {
 namespace {
@@ -17,23 +12,10 @@ constexpr std::size_t kMostBytes = 4096;
 // A packet is read whole, or not at all.
 Socket makeSocket() { return Socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)); }
 
-socklen_t fill(const std::string& name, sockaddr_un& address) {
-  address = {};
-  address.sun_family = AF_UNIX;  // a first byte of zero makes the rest a name, and no path
-  const std::size_t bytes = std::min(name.size(), sizeof address.sun_path - 1);
-  std::memcpy(address.sun_path + 1, name.data(), bytes);
-  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes);
-}
-
 bool isOfThisUser(const Socket& socket) {
   ucred other{};
   socklen_t bytes = sizeof other;
   return ::getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &other, &bytes) == 0 && other.uid == ::geteuid();
-}
-
-bool awaitReadable(const Socket& socket, Clock::time_point deadline) {
-  pollfd ready{socket.fd(), POLLIN, 0};
-  return ::poll(&ready, 1, millisecondsUntil(deadline)) > 0;
 }
 
 }  // namespace
@@ -41,12 +23,12 @@ bool awaitReadable(const Socket& socket, Clock::time_point deadline) {
 bool giveNotice(const std::string& name, std::string_view words, int readers, Clock::time_point deadline) {
   const Socket listener = makeSocket();
   sockaddr_un address;
-  const socklen_t bytes = fill(name, address);
+  const socklen_t bytes = network::fill(name, address);
   if (!listener.valid() || ::bind(listener.fd(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0 ||
       ::listen(listener.fd(), SOMAXCONN) != 0)
     return false;
   while (readers > 0 && Clock::now() < deadline) {
-    if (!awaitReadable(listener, deadline)) continue;
+    if (!network::await(listener.fd(), POLLIN, deadline)) continue;
     const Socket reader(::accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!reader.valid() || !isOfThisUser(reader)) continue;
     if (::send(reader.fd(), words.data(), words.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(words.size())) --readers;
@@ -57,9 +39,9 @@ bool giveNotice(const std::string& name, std::string_view words, int readers, Cl
 std::optional<std::string> readNotice(const std::string& name) {
   const Socket socket = makeSocket();
   sockaddr_un address;
-  const socklen_t bytes = fill(name, address);
+  const socklen_t bytes = network::fill(name, address);
   if (!socket.valid() || ::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0 ||
-      !isOfThisUser(socket) || !awaitReadable(socket, Clock::now() + kAnswerTime))
+      !isOfThisUser(socket) || !network::await(socket.fd(), POLLIN, Clock::now() + kAnswerTime))
     return std::nullopt;
   char buffer[kMostBytes];
   const ssize_t got = ::recv(socket.fd(), buffer, sizeof buffer, 0);

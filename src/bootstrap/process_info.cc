@@ -11,7 +11,6 @@
 #include <sstream>
 #include <vector>
 
-#include "base/fork.h"
 #include "base/status.h"
 #include "network/place.h"
 
@@ -45,23 +44,6 @@ std::uint64_t stackIdentity() {
   std::memcpy(&identity, hash, sizeof identity);
   return identity;
 }
-
-namespace {
-
-Identity randomIdentity() {
-  Identity random;
-  randombytes_buf(random.data(), random.size());
-  return random;
-}
-Identity& thisProcess() {
-  static Identity identity = randomIdentity();
-  return identity;
-}
-[[maybe_unused]] const int renewsIdentity = beginAnewBy([] { thisProcess() = randomIdentity(); });
-
-}  // namespace
-
-const Identity& processIdentity() { return thisProcess(); }
 
 const std::string& hostName() {
   static const auto* const name = [] {  // never destroyed: global objects may call until the end

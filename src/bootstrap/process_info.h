@@ -1,20 +1,17 @@
-// The identity of this process: names for messages, and identities that tell processes and hosts apart.
+// What this process is called in messages, and what /proc says of it and of others.
 //
 // Thread safety: all functions, from any thread.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 
-namespace kolo::bootstrap {
+#include "base/identity.h"
 
-using Identity = std::array<unsigned char, 16>;
+namespace kolo::bootstrap {
 
 // Equal in two processes: they see one network stack (network::stackName).
 std::uint64_t stackIdentity();
-// Random, one for each process.
-const Identity& processIdentity();
 const std::string& hostName();
 
 // Clock ticks since boot at which a process started; 0: no such process. With the pid it names a process for ever,

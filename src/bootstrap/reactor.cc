@@ -1,6 +1,5 @@
 #include "bootstrap/reactor.h"
 
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -8,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
 #include "base/fork.h"
@@ -23,39 +21,37 @@ constexpr auto kLinger = std::chrono::seconds(2);  // for output that is unsent 
 constexpr int kLingerPollMs = 5;
 constexpr auto kBlindPause = std::chrono::milliseconds(5);  // where the kernel does not say what has happened
 
-}  // namespace
+// The reactor is never destroyed: threads that outlive main may still ask it.
+struct Started {
+  std::mutex mutex;
+  Reactor* reactor = nullptr;
+};
 
-constinit Reactor* Reactor::instance = nullptr;
+}  // namespace
 
 // Global objects may own communicators to their end. A library ends after its users; what is given to atexit() runs
 // before all that was made in or before main().
 void Reactor::end() {
-  if (instance != nullptr && !isForkedInUse()) instance->stop();
+  if (Reactor* const reactor = running(); reactor != nullptr) reactor->stop();
 }
-
-namespace {
-
-constinit std::mutex startMutex;
-
-}  // namespace
-
-[[maybe_unused]] const int Reactor::forgetting = beginAnewBy([] { instance = nullptr; });
 
 Reactor* Reactor::running() {
   if (isForkedInUse()) return nullptr;
-  const std::lock_guard lock(startMutex);
-  return instance;
+  auto& started = ofThisProcess<Started>();
+  const std::lock_guard lock(started.mutex);
+  return started.reactor;
 }
 
 Result<Reactor*> Reactor::get() {
   KOLO_TRY(refuseIfForkedInUse());
-  const std::lock_guard lock(startMutex);
-  if (instance == nullptr) {
+  auto& started = ofThisProcess<Started>();
+  const std::lock_guard lock(started.mutex);
+  if (started.reactor == nullptr) {
     auto made = std::unique_ptr<Reactor>(new Reactor);
     KOLO_TRY(made->start());
-    instance = made.release();
+    started.reactor = made.release();
   }
-  return instance;
+  return started.reactor;
 }
 
 Status Reactor::start() {
@@ -72,13 +68,8 @@ Status Reactor::start() {
   if (epoll_event ignored{}; ::epoll_wait(epoll_.fd(), &ignored, 1, 0) < 0 && errno != EINTR) {
     return systemError(errno, "waiting on the control plane's epoll");
   }
-  try {
-    thread_ = startQuietly([this] { run(); });
-    ::pthread_setname_np(thread_.native_handle(), "kolo-control");
-  } catch (const std::system_error& failure) {
-    return systemError(failure.code().value(), "starting the control plane's thread");
-  }
-  return {};
+  const int errnum = startQuietly(thread_, "kolo-control", [this] { run(); });
+  return errnum == 0 ? Status() : systemError(errnum, "starting the control plane's thread");
 }
 
 void Reactor::stop() {

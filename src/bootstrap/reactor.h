@@ -69,8 +69,6 @@ class Reactor {
 
  private:
   Reactor() = default;
-  static const int forgetting;
-  static Reactor* instance;  // never destroyed: threads that outlive main may still ask it
   [[gnu::destructor]] static void end();
   Status start();
   void stop();

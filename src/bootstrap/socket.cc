@@ -3,8 +3,6 @@
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <pthread.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,9 +12,7 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
-#include <unordered_set>
 
-#include "base/descriptor.h"
 #include "base/log.h"
 #include "base/quiet_thread.h"
 #include "base/settings.h"
@@ -32,89 +28,25 @@ constexpr int kSegmentBytes = 1220;
 constexpr auto kFirstLookupPause = std::chrono::milliseconds(50);
 constexpr auto kLongestLookupPause = std::chrono::milliseconds(1000);
 
-// All open Sockets of the process. The fork handlers hold the mutex across fork, so the child finds the set intact.
-struct Registry {
-  std::mutex mutex;
-  std::unordered_set<int> open;
-
-  Registry();
-};
-
-Registry& registry() {
-  static auto* const instance = new Registry;  // never destroyed: the reactor may close sockets during exit
-  return *instance;
-}
-
-Registry::Registry() {
-  pthread_atfork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); },
-                 [] {
-                   Registry& all = registry();
-                   for (const int fd : all.open) ::close(fd);
-                   all.open.clear();
-                   all.mutex.unlock();
-                 });
-}
-
 void setOption(int fd, int level, int name, int value) {
   // Failure costs speed or early notice only, never correctness.
   (void)::setsockopt(fd, level, name, &value, sizeof value);
 }
 
-// What a listener is bound to.
-struct Bound {
-  Socket socket;
-  std::uint16_t port = 0;
-  int errnum = 0;  // no socket: why
-  const char* what = "making a listening socket";
-};
-
 // What a filter refuses to this process of what a hub does with its connections; nullptr: nothing, else errno says why.
-// It is tried on a socket that is bound and does not listen yet, so it takes nobody's connection and moves no byte:
-// each call fails, in a way that is known. Any other answer is a filter's, and would come to each connection.
-const char* refusedOf(int fd) {
-  if (::accept4(fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC) < 0 && errno != EINVAL) {
+// It is tried on a socket that nothing is done with, so it takes nobody's connection and moves no byte: each call
+// fails, in a way that is known. Any other answer is a filter's, and would come to each connection.
+const char* refused() {
+  const Socket trial(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!trial.valid()) return nullptr;  // said where it is needed
+  if (::accept4(trial.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC) < 0 && errno != EINVAL) {
     return "accepting connections";
   }
   char byte = 0;
   const auto isUsual = [] { return errno == ENOTCONN || errno == EPIPE || errno == EINVAL || errno == EAGAIN; };
-  if (::send(fd, &byte, sizeof byte, MSG_NOSIGNAL) < 0 && !isUsual()) return "sending to other ranks";
-  if (::recv(fd, &byte, sizeof byte, 0) < 0 && !isUsual()) return "receiving from other ranks";
+  if (::send(trial.fd(), &byte, sizeof byte, MSG_NOSIGNAL) < 0 && !isUsual()) return "sending to other ranks";
+  if (::recv(trial.fd(), &byte, sizeof byte, 0) < 0 && !isUsual()) return "receiving from other ranks";
   return nullptr;
-}
-
-Bound listenOnAddress(const Address& address, bool any, std::uint16_t port) {
-  Bound bound;
-  const auto fail = [&bound](const char* what) {
-    bound.errnum = errno;
-    bound.what = what;
-    bound.socket = Socket();
-    return std::move(bound);
-  };
-  bound.socket = Socket(::socket(address.isV6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!bound.socket.valid()) return fail("making a listening socket");
-  const int fd = bound.socket.fd();
-  setOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-  if (address.isV6) setOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, any ? 0 : 1);
-  sockaddr_storage storage;
-  socklen_t size = address.fill(port, storage);
-  auto* const name = reinterpret_cast<sockaddr*>(&storage);
-  if (::bind(fd, name, size) != 0) return fail("listening");
-  if (const char* const refused = refusedOf(fd); refused != nullptr) return fail(refused);
-  if (::listen(fd, SOMAXCONN) != 0) return fail("listening");
-  size = sizeof storage;
-  if (::getsockname(fd, name, &size) != 0) return fail("asking for the port listened on");
-  bound.port = ntohs(address.isV6 ? reinterpret_cast<sockaddr_in6*>(name)->sin6_port
-                                  : reinterpret_cast<sockaddr_in*>(name)->sin_port);
-  return bound;
-}
-
-// Both kinds of address where the kernel has IPv6.
-Bound listenAt(const LocalAddresses& local, std::uint16_t port) {
-  if (!local.any) return listenOnAddress(local.reachable.front(), false, port);
-  Bound both = listenOnAddress(Address{.isV6 = true}, true, port);
-  if (both.errnum == 0 || both.errnum == EADDRINUSE) return both;
-  Bound v4 = listenOnAddress(Address{}, true, port);
-  return v4.errnum == 0 ? std::move(v4) : std::move(both);
 }
 
 // One question to the resolver, which a thread of its own waits for: the resolver knows no deadline. What comes after
@@ -143,26 +75,6 @@ struct Lookup {
     changed.notify_all();
   }
 };
-
-}  // namespace
-
-Socket::Socket(int fd) : fd_(clearOfStandard(fd)) {
-  if (fd_ < 0) return;
-  Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
-  all.open.insert(fd_);
-}
-
-void Socket::close() {
-  const int fd = std::exchange(fd_, -1);
-  if (fd < 0) return;
-  Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
-  // A forked child's copies were closed by the fork, and the numbers may be others' now.
-  if (all.open.erase(fd) != 0) ::close(fd);
-}
-
-namespace {
 
 // Where they cannot be listed, ranks of this process alone find it.
 std::vector<Place> ownPlaces() {
@@ -228,50 +140,32 @@ Result<std::vector<Address>> resolve(const std::string& host, Clock::time_point 
 }
 
 Result<Socket> listenOn(const LocalAddresses& local, std::uint16_t port, std::uint16_t& chosen) {
-  const settings::Ports range = port == 0 ? settings::ports("KOLO_PORT_RANGE") : settings::Ports();
-  // Where processes start together each begins at another port.
-  Bound bound;
-  for (int i = 0; i < (range.isAny() ? 1 : range.count()); ++i) {
-    const int next = range.isAny() ? port : range.first + (::getpid() + i) % range.count();
-    bound = listenAt(local, static_cast<std::uint16_t>(next));
-    if (bound.errnum != EADDRINUSE) break;
-  }
-  if (bound.errnum == EADDRINUSE && !range.isAny()) {
+  const settings::Ports ports =
+      port == 0 ? settings::ports("KOLO_PORT_RANGE") : settings::Ports{.first = port, .last = port};
+  const Address where = local.any ? Address{.isV6 = true} : local.reachable.front().address();
+  const char* const what = refused();
+  const int errnum = errno;
+  if (what != nullptr) return systemError(errnum, fmt::format("{} on {}", what, where.text(port)));
+  network::Listening made = network::listenAt(local.any ? nullptr : &where, ports);
+  if (made.errnum == EADDRINUSE && port == 0 && !ports.isAny()) {
     return error(koloSystemError, "all {} ports of KOLO_PORT_RANGE={} are in use on this host, expected a free one",
-                 range.count(), settings::text("KOLO_PORT_RANGE"));
+                 ports.count(), settings::text("KOLO_PORT_RANGE"));
   }
-  if (bound.errnum != 0) {
-    const Address where = local.any ? Address{.isV6 = true} : local.reachable.front().address();
-    return systemError(bound.errnum, fmt::format("{} on {}", bound.what, where.text(port)));
-  }
-  chosen = bound.port;
-  return std::move(bound.socket);
+  if (made.errnum != 0) return systemError(made.errnum, fmt::format("{} on {}", made.what, where.text(port)));
+  chosen = made.port;
+  return std::move(made.socket);
 }
 
 Socket connectTo(const Address& address, std::uint16_t port, Clock::time_point deadline, int& errnum) {
   errnum = 0;
-  Socket socket(::socket(address.isV6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  Socket socket = network::socketForDial(address.isV6 ? AF_INET6 : AF_INET);
   if (!socket.valid()) {
     errnum = errno;
     return socket;
   }
   tune(socket.fd());
-  sockaddr_storage storage;
-  const socklen_t size = address.fill(port, storage);
-  if (::connect(socket.fd(), reinterpret_cast<sockaddr*>(&storage), size) == 0) return socket;
-  if (errno != EINPROGRESS) {
-    errnum = errno;
-    return Socket();
-  }
-  pollfd ready{socket.fd(), POLLOUT, 0};
-  int count = 0;
-  do {
-    count = ::poll(&ready, 1, millisecondsUntil(deadline));
-  } while (count < 0 && errno == EINTR);
-  socklen_t length = sizeof errnum;
-  if (count == 0) errnum = ETIMEDOUT;
-  if (count < 0) errnum = errno;
-  if (count > 0 && ::getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &errnum, &length) != 0) errnum = errno;
+  errnum = network::startConnecting(socket, address, port);
+  if (errnum == 0) errnum = network::await(socket.fd(), POLLOUT, deadline) ? network::connected(socket) : ETIMEDOUT;
   return errnum == 0 ? std::move(socket) : Socket();
 }
 
@@ -279,11 +173,6 @@ void tune(int fd) {
   setOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   network::limitSilence(fd, static_cast<int>(settings::integer("KOLO_SILENCE_MS")));
   setOption(fd, IPPROTO_TCP, TCP_MAXSEG, kSegmentBytes);  // counts before connecting, and then both ways
-}
-
-int millisecondsUntil(Clock::time_point deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, INT32_MAX));
 }
 
 }  // namespace kolo::bootstrap

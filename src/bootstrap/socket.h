@@ -1,48 +1,23 @@
-// Sockets of the control plane: ownership, addresses, connecting with a deadline.
+// Sockets of the control plane: where they listen, the addresses of names, connecting with a deadline.
 //
-// A process forked from this one must not keep the control sockets open: the peers notice the death of a rank by its
-// socket closing, and a copy in a child would hide it. Every Socket is therefore in a registry whose members are closed
-// in the child of each fork.
-//
-// Thread safety: all functions, from any thread; one Socket object belongs to one thread at a time.
+// Thread safety: all functions, from any thread.
 #pragma once
 
-#include <sys/socket.h>
-
-#include <chrono>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/status.h"
 #include "network/place.h"
+#include "network/socket.h"
 
 namespace kolo::bootstrap {
 
-using Clock = std::chrono::steady_clock;
 using network::Address;
+using network::Clock;
+using network::millisecondsUntil;
 using network::Place;
-
-// Owns a descriptor.
-class Socket {
- public:
-  Socket() = default;
-  explicit Socket(int fd);
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Socket() { close(); }
-
-  int fd() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-  void close();
-
- private:
-  int fd_ = -1;
-};
+using network::Socket;
 
 // What the listener binds to, and where others can reach it, best first.
 struct LocalAddresses {
@@ -68,8 +43,5 @@ Socket connectTo(const Address& address, std::uint16_t port, Clock::time_point d
 
 // No delay; a host that is silent for KOLO_SILENCE_MS is noticed.
 void tune(int fd);
-
-// Milliseconds until the deadline for poll(), rounded up, at least 0.
-int millisecondsUntil(Clock::time_point deadline);
 
 }  // namespace kolo::bootstrap

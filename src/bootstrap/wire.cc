@@ -5,24 +5,12 @@
 namespace kolo::bootstrap {
 namespace {
 
-constexpr std::string_view kClientMagic = "KOLc";
-constexpr std::string_view kServerMagic = "KOLs";
 constexpr char kKdfContext[crypto_kdf_CONTEXTBYTES + 1] = "kolosess";
 
 enum SubKey : std::uint64_t { kClientProof = 1, kHubProof = 2, kClientToHub = 3, kHubToClient = 4 };
 
-template <std::size_t N>
-std::string_view viewOf(const std::array<unsigned char, N>& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), N};
-}
-
 const unsigned char* raw(std::string_view bytes) { return reinterpret_cast<const unsigned char*>(bytes.data()); }
 unsigned char* raw(std::string& bytes) { return reinterpret_cast<unsigned char*>(bytes.data()); }
-
-template <std::size_t N>
-void copyTo(std::array<unsigned char, N>& to, std::string_view from) {
-  std::memcpy(to.data(), from.data(), std::min(N, from.size()));
-}
 
 Secret subKey(const Secret& master, SubKey which) {
   Secret key;
@@ -48,45 +36,6 @@ Tag tagOf(const Secret& secret) {
   Tag tag;
   std::copy_n(full.begin(), tag.size(), tag.begin());
   return tag;
-}
-
-std::string ClientHello::encode() const {
-  return Encoder().raw(kClientMagic).number(protocol).number(version).raw(viewOf(tag)).raw(viewOf(nonce)).take();
-}
-
-bool ClientHello::decode(std::string_view bytes, ClientHello& hello) {
-  Decoder decoder(bytes);
-  if (decoder.raw(kClientMagic.size()) != kClientMagic) return false;
-  hello.protocol = decoder.number<std::uint16_t>();
-  hello.version = decoder.number<std::uint32_t>();
-  copyTo(hello.tag, decoder.raw(kTagBytes));
-  copyTo(hello.nonce, decoder.raw(kNonceBytes));
-  return decoder.done();
-}
-
-std::string ServerHello::encode() const {
-  return Encoder()
-      .raw(kServerMagic)
-      .number(protocol)
-      .number(version)
-      .number(static_cast<std::uint8_t>(reply))
-      .raw(viewOf(nonce))
-      .take();
-}
-
-bool ServerHello::beginsWith(std::string_view bytes) {
-  static_assert(kServerMagic.size() == kMagicBytes);
-  return kServerMagic.substr(0, bytes.size()) == bytes.substr(0, kMagicBytes);
-}
-
-bool ServerHello::decode(std::string_view bytes, ServerHello& hello) {
-  Decoder decoder(bytes);
-  if (decoder.raw(kServerMagic.size()) != kServerMagic) return false;
-  hello.protocol = decoder.number<std::uint16_t>();
-  hello.version = decoder.number<std::uint32_t>();
-  hello.reply = static_cast<Reply>(decoder.number<std::uint8_t>());
-  copyTo(hello.nonce, decoder.raw(kNonceBytes));
-  return decoder.done();
 }
 
 Session::Session(Side side, const Secret& secret, std::string_view clientHello, std::string_view serverHello)

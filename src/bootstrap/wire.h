@@ -15,6 +15,7 @@
 #include <sodium.h>
 
 #include <array>
+#include <bit>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -51,31 +52,45 @@ Tag tagOf(const Secret& secret);
 // kOutOfFiles: the hub's process has no descriptor for the connection. It may have one later.
 enum class Reply : std::uint8_t { kOk = 0, kUnknownJob = 1, kWrongSecret = 2, kOutOfFiles = 3 };
 
-struct ClientHello {
+static_assert(std::endian::native == std::endian::little, "hellos are sent as they stand in memory");
+
+struct [[gnu::packed]] ClientHello {
+  std::array<char, 4> magic = kMagic;
   std::uint16_t protocol = kProtocol;
   std::uint32_t version = KOLO_VERSION_CODE;
   Tag tag{};
   std::array<unsigned char, kNonceBytes> nonce{};
 
-  static constexpr std::size_t kBytes = 4 + 2 + 4 + kTagBytes + kNonceBytes;
-  std::string encode() const;
-  // False: not a Kolo client.
-  static bool decode(std::string_view bytes, ClientHello& hello);
+  static constexpr std::array<char, 4> kMagic = {'K', 'O', 'L', 'c'};
 };
 
-struct ServerHello {
+struct [[gnu::packed]] ServerHello {
+  std::array<char, 4> magic = kMagic;
   std::uint16_t protocol = kProtocol;
   std::uint32_t version = KOLO_VERSION_CODE;
   Reply reply = Reply::kOk;
   std::array<unsigned char, kNonceBytes> nonce{};
 
-  static constexpr std::size_t kMagicBytes = 4;
-  static constexpr std::size_t kBytes = kMagicBytes + 2 + 4 + 1 + kNonceBytes;
-  std::string encode() const;
-  // Whether these bytes, perhaps few or none, are how a hub's hello begins.
-  static bool beginsWith(std::string_view bytes);
-  static bool decode(std::string_view bytes, ServerHello& hello);
+  static constexpr std::array<char, 4> kMagic = {'K', 'O', 'L', 's'};
 };
+
+template <class Hello>
+std::string encode(const Hello& hello) {
+  return {reinterpret_cast<const char*>(&hello), sizeof hello};
+}
+// Whether these bytes, perhaps few or none, are how a hello begins.
+template <class Hello>
+bool beginsAs(std::string_view bytes) {
+  const std::string_view magic(Hello::kMagic.data(), Hello::kMagic.size());
+  return magic.substr(0, bytes.size()) == bytes.substr(0, magic.size());
+}
+// False: it is none.
+template <class Hello>
+bool decode(std::string_view bytes, Hello& hello) {
+  if (bytes.size() != sizeof hello || !beginsAs<Hello>(bytes)) return false;
+  std::memcpy(&hello, bytes.data(), sizeof hello);
+  return true;
+}
 
 // One end of an authenticated connection: proves itself, checks the other, then seals and opens frames.
 class Session {

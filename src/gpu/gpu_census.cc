@@ -4,8 +4,8 @@
 
 #include <string>
 
+#include "base/identity.h"
 #include "links/blob.h"
-#include "transport/registry.h"
 
 namespace kolo::gpu {
 namespace {
@@ -20,7 +20,7 @@ constexpr double kUnknownMemoryGBps = 1000, kUnknownCacheBytes = 32 << 20;
 
 Result<std::unique_ptr<GpuCensus>> GpuCensus::take(links::Membership& membership, const executor::cuda::Gpu& gpu) {
   GpuEntry entry{};
-  std::copy_n(transport::identity().processId, sizeof entry.processId, entry.processId);
+  std::copy_n(processIdentity().data(), sizeof entry.processId, entry.processId);
   entry.device = gpu.uuid();
   entry.ordinal = gpu.ordinal();
   entry.isSharedByProcesses = gpu.isSharedByProcesses() ? 1 : 0;

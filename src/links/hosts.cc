@@ -13,7 +13,7 @@ namespace kolo::links {
 
 HostKey hostKey() {
   HostKey key{};
-  std::memcpy(key.hostId, transport::identity().hostId, sizeof key.hostId);
+  std::memcpy(key.hostId, transport::hostId().data(), sizeof key.hostId);
   struct stat about {};
   if (stat("/proc/self/ns/net", &about) == 0) key.network = about.st_ino;
   return key;

@@ -90,7 +90,7 @@ std::string tellSurroundings(const Peers& peers) {
   writer.put(static_cast<std::uint8_t>(settings::integer("KOLO_SINGLE_COPY_BYTES") >= 0));
   writer.put(topology::placeOfProcess(peers.leader()));
   const std::vector<int> allowed = topology::allowedThreads();
-  writer.put(transport::identity().hostId).put(mine.cpuQuota).put(static_cast<std::uint32_t>(allowed.size()));
+  writer.put(transport::hostId()).put(mine.cpuQuota).put(static_cast<std::uint32_t>(allowed.size()));
   for (const int thread : allowed) writer.put(thread);
   tellUplink(networkOf(peers), writer);
   return writer.text();

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "base/identity.h"
 #include "network/place.h"
 
 namespace kolo::network {
@@ -93,12 +94,8 @@ int ownPlaces(std::vector<Place>* places) {
 }
 
 std::string stackName(std::string_view fallback) {
-  std::string name(fallback);
-  if (std::FILE* const file = std::fopen("/proc/sys/kernel/random/boot_id", "re"); file != nullptr) {
-    char boot[64] = {};
-    if (std::fgets(boot, sizeof boot, file) != nullptr) name = boot;
-    std::fclose(file);
-  }
+  std::string name = bootId();
+  if (name.empty()) name = fallback;
   struct stat info {};
   (void)stat("/proc/self/ns/net", &info);
   return name + " " + std::to_string(info.st_dev) + " " + std::to_string(info.st_ino);

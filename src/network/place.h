@@ -5,7 +5,7 @@
 // An address counts wherever it is: hosts that tell their routers themselves where they are (BGP) have theirs on the
 // loopback interface. Only loopback addresses lead nowhere else.
 //
-// Thread safety: all functions, from any thread. Needs nothing else of the library, for transports use it too.
+// Thread safety: all functions, from any thread.
 #pragma once
 
 #include <cstddef>

@@ -7,6 +7,7 @@
 
 #include <kolo/transport.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -137,11 +138,8 @@ class Link {
   bool writes_ = false;
 };
 
-// Random, one for each process / equal on one running kernel (boot id).
-struct Identity {
-  unsigned char processId[16];
-  unsigned char hostId[16];
-};
-const Identity& identity();
+// Equal on one running kernel, or by KOLO_HOST_ID.
+using HostId = std::array<unsigned char, 16>;
+const HostId& hostId();
 
 }  // namespace kolo::transport

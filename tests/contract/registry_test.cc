@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "base/identity.h"
 #include "base/settings.h"
 
 namespace kolo::contract {
@@ -107,19 +108,17 @@ TEST_CASE("an unknown transport is refused with the names there are", "[registry
 }
 
 TEST_CASE("a forked child is another process on the same host", "[registry]") {
-  const transport::Identity parent = transport::identity();
+  const Identity parent = processIdentity();
+  const transport::HostId host = transport::hostId();
   const pid_t child = fork();
   if (child == 0) {
-    const transport::Identity& own = transport::identity();
-    const bool other = std::memcmp(own.processId, parent.processId, sizeof own.processId) != 0;
-    const bool sameHost = std::memcmp(own.hostId, parent.hostId, sizeof own.hostId) == 0;
-    _exit(other && sameHost ? 0 : 1);
+    _exit(processIdentity() != parent && transport::hostId() == host ? 0 : 1);
   }
   int status = -1;
   REQUIRE(waitpid(child, &status, 0) == child);
   REQUIRE(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
-  CHECK(std::memcmp(transport::identity().processId, parent.processId, sizeof parent.processId) == 0);
+  CHECK(processIdentity() == parent);
 }
 
 }  // namespace kolo::contract

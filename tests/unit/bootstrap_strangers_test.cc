@@ -56,7 +56,7 @@ TEST_CASE("strangers do not disturb a job", "[bootstrap]") {
     const auto since = Clock::now();
     const Socket silent = knock(contents);
     const Socket half = knock(contents);
-    push(half, ClientHello().encode().substr(0, 20));
+    push(half, encode(ClientHello()).substr(0, 20));
     CHECK(closedWithin(silent, 7000ms));
     CHECK(Clock::now() - since > 4000ms);
     CHECK(closedWithin(half, 2000ms));
@@ -69,17 +69,17 @@ TEST_CASE("strangers do not disturb a job", "[bootstrap]") {
     ClientHello hello;
     hello.tag = tagOf(contents.secret);
     const Socket socket = knock(contents);
-    push(socket, hello.encode());
+    push(socket, encode(hello));
     push(socket, std::string(Session::kProofBytes, '\0'));
     std::string answer;
     CHECK(closedWithin(socket, 2000ms, &answer));
-    CHECK(answer.substr(ServerHello::kBytes) == Session::refusal());
+    CHECK(answer.substr(sizeof(ServerHello)) == Session::refusal());
   }
   SECTION("a replayed handshake is refused") {
     const auto shake = [&contents](const std::string& hello, std::string proof, std::string& answer) {
       const Socket socket = knock(contents);
       push(socket, hello);
-      while (answer.size() < ServerHello::kBytes) {
+      while (answer.size() < sizeof(ServerHello)) {
         char byte = 0;
         if (::recv(socket.fd(), &byte, 1, 0) == 1) answer.push_back(byte);
       }
@@ -96,10 +96,10 @@ TEST_CASE("strangers do not disturb a job", "[bootstrap]") {
     ClientHello hello;
     hello.tag = tagOf(contents.secret);
     std::string serverHello;
-    const auto [proof, verdict] = shake(hello.encode(), "", serverHello);
+    const auto [proof, verdict] = shake(encode(hello), "", serverHello);
     CHECK(verdict == Reply::kOk);
     std::string another;
-    CHECK(shake(hello.encode(), proof, another).second == Reply::kWrongSecret);
+    CHECK(shake(encode(hello), proof, another).second == Reply::kWrongSecret);
   }
   SECTION("half a frame, and a frame of four gigabytes, from one who knows the secret") {
     Result<Dialled> half = dial(contents, Clock::now() + 5s);
@@ -201,13 +201,13 @@ TEST_CASE("a rank that has named its job keeps its place while strangers come", 
   const Socket slow = knock(contents);
   ClientHello hello;
   hello.tag = tagOf(contents.secret);
-  push(slow, hello.encode());
+  push(slow, encode(hello));
   std::string answer;
-  for (const auto deadline = Clock::now() + 4s; answer.size() < ServerHello::kBytes && Clock::now() < deadline;) {
+  for (const auto deadline = Clock::now() + 4s; answer.size() < sizeof(ServerHello) && Clock::now() < deadline;) {
     CHECK_FALSE(closedWithin(slow, 5ms, &answer));
   }
   CHECK_FALSE(closedWithin(slow, 100ms, &answer));
-  CHECK(answer.size() == ServerHello::kBytes);
+  CHECK(answer.size() == sizeof(ServerHello));
   const std::vector<Socket> strangers = strangersOf(400);
   connectIdly(strangers, contents);
   CHECK(closedWithin(strangers.front(), 2000ms));

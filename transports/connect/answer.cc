@@ -1,22 +1,18 @@
 #include "answer.h"
 
-#include <poll.h>
-
 namespace kolo::connect {
 
-short Answer::awaits() const { return talk_.isSaying() ? POLLOUT : POLLIN; }
-
 // Each stage returns whether the next one may begin.
-Answer::Outcome Answer::advance(Directory& directory) {
+network::Stranger::Outcome Answer::advance() {
   for (bool goesOn = true; goesOn && !isOver_;) {
     if (!talk_.flush()) break;
     switch (stage_) {
       case Stage::kVersion: goesOn = hearVersion(); break;
-      case Stage::kHello: goesOn = hearHello(directory); break;
+      case Stage::kHello: goesOn = hearHello(); break;
       case Stage::kClaim: goesOn = hearClaim(); break;
       case Stage::kFilling: goesOn = hearFilling(); break;
-      case Stage::kCommit: goesOn = hearCommit(directory); break;
-      case Stage::kLastWords: return decision_ == Decision::kTaken ? Outcome::kTaken : Outcome::kOver;
+      case Stage::kCommit: goesOn = hearCommit(); break;
+      case Stage::kLastWords: return decision_ == Decision::kTaken ? Outcome::kProven : Outcome::kOver;
     }
   }
   return isOver_ || talk_.failed() != 0 ? Outcome::kOver : Outcome::kGoesOn;
@@ -34,11 +30,11 @@ bool Answer::hearVersion() {
   return true;
 }
 
-bool Answer::hearHello(const Directory& directory) {
+bool Answer::hearHello() {
   if (!talk_.hear(sizeof hello_)) return false;
   talk_.copyHeard(&hello_);
   talk_.forget();
-  const Directory::Entry* const wanted = directory.find(hello_.to);
+  const Directory::Entry* const wanted = directory_.find(hello_.to);
   const bool isSensible = hello_.rails >= 1 && hello_.rails <= kMostRails && hello_.rail < hello_.rails;
   if (wanted == nullptr || wanted->rank != hello_.toRank || !isSensible) return refuse(Status::kUnknown);
   setMagic(challenge_);
@@ -80,7 +76,7 @@ bool Answer::hearFilling() {
 }
 
 void Answer::sayReply() {
-  std::vector<unsigned char> filling(hello_.rail == 0 ? talk_.fillingBytes() : 0);
+  std::vector<unsigned char> filling(hello_.rail == 0 ? fillingBytes(talk_.fd()) : 0);
   makeFilling(key_, false, &filling);
   Reply reply{};
   reply.filling = filling.size();
@@ -89,7 +85,7 @@ void Answer::sayReply() {
   talk_.say(filling.data(), filling.size());
 }
 
-bool Answer::hearCommit(Directory& directory) {
+bool Answer::hearCommit() {
   Commit commit;
   if (!talk_.hear(sizeof commit)) return false;
   talk_.copyHeard(&commit);
@@ -97,7 +93,7 @@ bool Answer::hearCommit(Directory& directory) {
     isOver_ = true;
     return false;
   }
-  decision_ = directory.decide(hello_);
+  decision_ = directory_.decide(hello_);
   Verdict verdict{};
   verdict.decision = decision_;
   prove(verdict, key_);

@@ -4,14 +4,17 @@
 // Thread safety: one thread at a time.
 #pragma once
 
-#include <chrono>
-
-#include "talk.h"
+#include "network/acceptor.h"
+#include "network/talk.h"
 #include "wire.h"
 
 namespace kolo::connect {
 
-using Clock = std::chrono::steady_clock;
+using network::Clock;
+using network::Socket;
+using network::Talk;
+
+class Answer;
 
 // The devices that may be dialled here.
 class Directory {
@@ -23,25 +26,23 @@ class Directory {
   virtual const Entry* find(const Id& device) const = 0;
   // Of a connection that has been proven both ways.
   virtual Decision decide(const Hello& hello) = 0;
+  // kTaken has been said to it.
+  virtual void take(Answer& client) = 0;
 
  protected:
   ~Directory() = default;
 };
 
-class Answer {
+class Answer final : public network::Stranger {
  public:
-  Answer(Socket socket, Clock::time_point since) : since_(since), talk_(std::move(socket)) {}
+  Answer(Directory& directory, Socket socket) : directory_(directory), talk_(std::move(socket)) {}
 
-  enum class Outcome { kGoesOn, kOver, kTaken };
-  // As far as it goes without waiting. kTaken: the verdict has been sent, and hello() and takeSocket() are the
-  // caller's.
-  Outcome advance(Directory& directory);
-  // What to poll for.
-  short awaits() const;
-  int fd() const { return talk_.fd(); }
-  Clock::time_point since() const { return since_; }
-  // Has named a device that is here, which takes a number that only its communicator's ranks know.
-  bool isExpected() const { return stage_ > Stage::kHello && stage_ != Stage::kLastWords; }
+  int fd() const override { return talk_.fd(); }
+  short awaits() const override { return talk_.awaits(); }
+  Outcome advance() override;
+  // Has named a device that is here.
+  bool isExpected() const override { return stage_ > Stage::kHello && stage_ != Stage::kLastWords; }
+  void enter() override { directory_.take(*this); }
   const Hello& hello() const { return hello_; }
   Socket takeSocket() { return talk_.takeSocket(); }
 
@@ -49,14 +50,14 @@ class Answer {
   enum class Stage { kVersion, kHello, kClaim, kFilling, kCommit, kLastWords };
 
   bool hearVersion();
-  bool hearHello(const Directory& directory);
+  bool hearHello();
   bool hearClaim();
   bool hearFilling();
   void sayReply();
-  bool hearCommit(Directory& directory);
+  bool hearCommit();
   bool refuse(Status status);
 
-  Clock::time_point since_;
+  Directory& directory_;
   Talk talk_;
   Stage stage_ = Stage::kVersion;
   bool isOver_ = false;

@@ -6,8 +6,6 @@
 
 #include <cerrno>
 
-#include "listener.h"
-
 namespace kolo::connect {
 
 Attempt::Attempt(const Party& self, const Address& peer, const Place& to, const Id& set, std::size_t rail,
@@ -27,24 +25,20 @@ Attempt::Attempt(const Party& self, const Address& peer, const Place& to, const 
 }
 
 void Attempt::startConnecting(const Place& to, std::uint16_t port) {
-  Socket socket = Listener::instance().socketForDial(to.isV6 ? AF_INET6 : AF_INET);
-  if (!socket) {
-    ownErrno_ = isOutOfFiles(errno) ? errno : 0;
+  Socket socket = network::socketForDial(to.isV6 ? AF_INET6 : AF_INET);
+  if (!socket.valid()) {
+    ownErrno_ = network::isOutOfFiles(errno) ? errno : 0;
     fail(ErrorText(errno).text);
     return;
   }
   const int yes = 1;
   (void)setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-  sockaddr_storage address;
-  const socklen_t bytes = to.fill(port, address);
-  const int fd = socket.fd();
   talk_ = Talk(std::move(socket));
-  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), bytes) == 0 || errno == EINPROGRESS || errno == EINTR)
-    return;
-  failToConnect(errno);
+  const int errnum = network::startConnecting(talk_.socket(), to, port);
+  if (errnum != 0) failToConnect(errnum);
 }
 
-short Attempt::awaits() const { return stage_ == Stage::kConnecting || talk_.isSaying() ? POLLOUT : POLLIN; }
+short Attempt::awaits() const { return stage_ == Stage::kConnecting ? POLLOUT : talk_.awaits(); }
 
 // Each stage returns whether the next one may begin.
 void Attempt::advance() {
@@ -89,10 +83,7 @@ bool Attempt::failByTalk() {
 bool Attempt::finishConnecting() {
   pollfd one{fd(), POLLOUT, 0};
   if (poll(&one, 1, 0) <= 0) return false;
-  int errnum = 0;
-  socklen_t bytes = sizeof errnum;
-  if (getsockopt(fd(), SOL_SOCKET, SO_ERROR, &errnum, &bytes) != 0) errnum = errno;
-  if (errnum != 0) return failToConnect(errnum);
+  if (const int errnum = network::connected(talk_.socket()); errnum != 0) return failToConnect(errnum);
   talk_.say(hello_);
   stage_ = Stage::kChallenge;
   return true;
@@ -125,7 +116,7 @@ bool Attempt::judge(const Challenge& challenge) {
     default: return fail("an answer that means nothing");
   }
   key_ = connectionKey(*communicators_, hello_, challenge);
-  std::vector<unsigned char> filling(hello_.rail == 0 ? talk_.fillingBytes() : 0);
+  std::vector<unsigned char> filling(hello_.rail == 0 ? fillingBytes(talk_.fd()) : 0);
   makeFilling(key_, true, &filling);
   Claim claim{};
   claim.filling = filling.size();

@@ -5,8 +5,8 @@
 
 #include <string>
 
+#include "network/talk.h"
 #include "party.h"
-#include "talk.h"
 
 namespace kolo::connect {
 

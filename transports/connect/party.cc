@@ -1,7 +1,5 @@
 #include "party.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
@@ -12,8 +10,6 @@
 
 namespace kolo::connect {
 namespace {
-
-constexpr int kFallbackTimeoutMs = 10000;
 
 // Which network stack this process sees. What it says is a hint: every way is proven.
 void nameNetwork(const koloTransportHost& host, Id* network) {
@@ -55,27 +51,22 @@ int publish(const koloTransportHost& host, const Wishes& wishes, Party* party, c
 }  // namespace
 
 int openParty(const koloTransportHost& host, const Wishes& wishes, Callee* callee, Party* party, const Why& why) {
-  if (sodium_init() < 0) return why.fail(KOLO_TRANSPORT_ERROR, "libsodium cannot be initialised");
-  party->key = deriveKey(host.communicator, wishes.purpose);
-  party->rank = host.rank;
-  party->ranks = host.ranks;
-  party->timeoutMs = host.timeoutMs > 0 ? host.timeoutMs : kFallbackTimeoutMs;
+  if (const int code = openMember(host, wishes.purpose, party, why); code != KOLO_TRANSPORT_OK) return code;
   party->silenceMs = silenceOf(host);
-  party->generation = forkGeneration();
   Address& address = party->address;
   address = {};
   address.version = kVersion;
   address.rank = static_cast<std::uint32_t>(host.rank);
-  address.pid = static_cast<std::uint32_t>(getpid());
+  address.pid = static_cast<std::uint32_t>(party->pid);
   randombytes_buf(address.device, sizeof address.device);
   nameNetwork(host, &address.network);
   if (const int code = publish(host, wishes, party, why); code != KOLO_TRANSPORT_OK) return code;
   if (host.ranks > 1) {
-    const Ports ports = parsePorts(wishes.ports);
+    const settings::Ports ports = settings::parsePorts(wishes.ports).value();  // checked with the other settings
     const int errnum = Listener::instance().add(address.device, party->key, address.rank, ports, callee);
     if (errnum == EADDRINUSE && !ports.isAny()) {
       return why.fail(KOLO_TRANSPORT_ERROR,
-                      "listening for the other ranks: all %d ports of KOLO_PORT_RANGE=%u-%u are in use on this host",
+                      "listening for the other ranks: all %d ports of KOLO_PORT_RANGE=%d-%d are in use on this host",
                       ports.count(), ports.first, ports.last);
     }
     if (errnum != 0) {
@@ -94,24 +85,15 @@ void closeParty(Party& party) {
   sodium_memzero(&party.key, sizeof party.key);
 }
 
-int checkProcess(const Party& party, const Why& why) {
-  if (party.generation == forkGeneration()) return KOLO_TRANSPORT_OK;
-  return why.fail(KOLO_TRANSPORT_ERROR,
-                  "this process was forked from process %u, which made the communicator; make one here",
-                  party.address.pid);
-}
-
 int readAddress(const Party& party, const koloTransportBlob& blob, const Why& why, Address* address) {
-  if (!fromBlob(blob, address)) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "%u bytes that are not an address of this transport", blob.bytes);
-  }
+  if (const int code = readWhole(blob, "address", why, address); code != KOLO_TRANSPORT_OK) return code;
   if (!isProven(*address, party.key)) {
     if (address->version != kVersion) {
       return why.fail(KOLO_TRANSPORT_UNREACHABLE,
                       "the peer speaks version %u of this transport's protocol, this one version %u", address->version,
                       kVersion);
     }
-    return why.fail(KOLO_TRANSPORT_ERROR, "the address was altered, or comes from another communicator");
+    return failAltered("address", why);
   }
   if (address->rank < static_cast<std::uint32_t>(party.ranks)) return KOLO_TRANSPORT_OK;
   return why.fail(KOLO_TRANSPORT_ERROR, "an address of rank %u in a communicator of %d ranks", address->rank,

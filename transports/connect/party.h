@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "../common/member.h"
 #include "listener.h"
 
 namespace kolo::connect {
@@ -24,16 +25,11 @@ struct Wishes {
   int rails;                    // connections to each peer; 0: by the network's speed
 };
 
-struct Party {
-  Key key;
+struct Party : Member {
   Address address;
   std::vector<Place> own;  // of this host, also those that no peer is told
   Place best;              // of those that they are told
-  int rank;
-  int ranks;
-  int timeoutMs;
-  int silenceMs;        // how long a peer's host may be silent
-  unsigned generation;  // of the process that opened it: a forked child has a copy that it must not use
+  int silenceMs;           // how long a peer's host may be silent
   bool listens = false;
 
   // How long a device waits at its end for peers to take what it has sent: longer than for a link, since the peers may
@@ -44,9 +40,6 @@ struct Party {
 // The callee may be called from now on until closeParty().
 int openParty(const koloTransportHost& host, const Wishes& wishes, Callee* callee, Party* party, const Why& why);
 void closeParty(Party& party);
-
-// An error of a party in a forked child.
-int checkProcess(const Party& party, const Why& why);
 
 // A peer's blob, checked: whole, of this version, and proven.
 int readAddress(const Party& party, const koloTransportBlob& blob, const Why& why, Address* address);

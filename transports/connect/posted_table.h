@@ -96,10 +96,8 @@ struct PostedTable {
   static int readPeer(const Party& party, const koloTransportBlob& addressBlob, const koloTransportBlob& memoryBlob,
                       const Why& why, Address* address, Descriptor* descriptor) {
     if (const int code = readAddress(party, addressBlob, why, address); code != KOLO_TRANSPORT_OK) return code;
-    if (!fromBlob(memoryBlob, descriptor))
-      return why.fail(KOLO_TRANSPORT_ERROR, "%u bytes that are not a descriptor of this transport", memoryBlob.bytes);
-    if (!isProven(*descriptor, party.key))
-      return why.fail(KOLO_TRANSPORT_ERROR, "the descriptor was altered, or comes from another communicator");
+    if (const int code = readProven(party, memoryBlob, "descriptor", why, descriptor); code != KOLO_TRANSPORT_OK)
+      return code;
     if (!same(descriptor->device, address->device))
       return why.fail(KOLO_TRANSPORT_ERROR, "the address and the descriptor come from different devices");
     return KOLO_TRANSPORT_OK;

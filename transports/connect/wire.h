@@ -134,6 +134,8 @@ inline constexpr std::size_t kMostFilling = std::size_t{64} << 10;
 // Of one connection: both ends' nonces, and all that they have said of themselves, are in it.
 Key connectionKey(const Key& communicators, const Hello& hello, const Challenge& challenge);
 
+// Bytes of filling that try a connection's largest segments.
+std::size_t fillingBytes(int fd);
 // Bytes that a listener or dialler of this connection sends, and expects of the other.
 void makeFilling(const Key& connections, bool fromDialler, std::vector<unsigned char>* bytes);
 

@@ -3,21 +3,15 @@
 //
 // Thread safety: all functions, from any thread.
 // Invariants: a file in the table is open, because its owner removes the memory before closing it, and files are sent
-// only with the table's lock held. The thread never blocks but in poll, so a stranger, garbage or a client that says
-// nothing costs at most a slot, for kClientTime, and the oldest slot goes to the next client when all are taken. A
-// forked child starts with an empty table, no thread and no sockets of its parent.
+// only with the table's lock held.
 #pragma once
 
-#include <pthread.h>
-
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
-#include <vector>
 
+#include "network/server.h"
 #include "wire.h"
 
 namespace kolo::handover {
@@ -31,58 +25,32 @@ struct Exported {
   Key key;
 };
 
-// How many files this process may have open (RLIMIT_NOFILE); 0: not known.
-std::uint64_t fileLimit();
-
-class Exporter {
+class Exporter : private network::Server {
  public:
-  // One for each process, never destroyed: the thread may run while the process exits.
-  static Exporter& instance();
+  static Exporter& instance() { return ofThisProcess<Exporter>(); }
 
   // The new memory's id.
   IdKey add(const Exported& memory);
   void remove(const IdKey& id);
   std::optional<Exported> find(const IdKey& id);
 
-  // Starts the thread if it does not run. 0, or an errno; each success is paired with one release(), the last of which
-  // ends the thread.
-  int acquire();
-  void release();
-  // Where it listens; valid between acquire and release.
+  // Of the thread; between them there is a socket.
+  using Server::acquire;
+  using Server::release;
   void copySocketName(char (&name)[kSocketNameBytes]);
 
  private:
-  using Clock = std::chrono::steady_clock;
-  struct Client {
-    int fd;
-    Clock::time_point deadline;
-    Nonce nonce;
-  };
+  friend Exporter& kolo::ofThisProcess<Exporter>();
+  class Client;
 
   Exporter();
-  int start();
-  int openSockets();
-  void closeSockets();
-  void serve();
-  int pollTimeout() const;
-  bool acceptClients();
-  void refuseForFiles(int errnum);
-  void addClient(int fd);
-  void answer(const Client& client);
-  void sendReply(const Client& client, const Request& request, Answer answer, const Exported* memory);
+  int listen(network::Socket& listener) override;
+  std::unique_ptr<network::Stranger> welcome(network::Socket socket) override;
+  std::string refusal(int errnum) override;
+  void hasRefused(int) override {}
 
-  // Both are held over fork, in this order.
-  std::mutex lifecycle_;  // users_, thread_, and starting and ending it
-  std::mutex state_;      // everything below
-
-  int users_ = 0;
-  pthread_t thread_{};
-
+  // Under state_.
   std::map<IdKey, Exported> memories_;
-  std::vector<Client> clients_;  // oldest first; changed by the thread only
-  int listener_ = -1;
-  int wake_ = -1;   // eventfd: written once, to end the thread
-  int spare_ = -1;  // given up for a moment, to tell importers that there are no descriptors
   char socketName_[kSocketNameBytes] = {};
 };
 

@@ -4,21 +4,18 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <thread>
 #include <utility>
 
-#include "base/descriptor.h"
-
 namespace kolo::handover {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using network::Clock;
+using network::Socket;
 constexpr std::chrono::milliseconds kRetry{1};
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::chrono::milliseconds kRetryForFiles{20};
@@ -26,13 +23,6 @@ constexpr std::chrono::milliseconds kRetryForFiles{20};
 constexpr int kAgain = -1;       // the exporter was too busy: try again
 constexpr int kOutOfFiles = -2;  // the exporter has no descriptor for this connection: it may have one later
 constexpr int kSilent = -3;      // the time is over
-
-struct Socket {
-  int fd;
-  ~Socket() {
-    if (fd >= 0) close(fd);
-  }
-};
 
 int explainRefused(const Address& address, const Descriptor& descriptor, int errnum, const Why& why) {
   const std::uint64_t own = networkNamespace();
@@ -51,11 +41,9 @@ int explainRefused(const Address& address, const Descriptor& descriptor, int err
 }
 
 int connectOnce(int socket, const Address& address, const Descriptor& descriptor, const Why& why) {
-  sockaddr_un to{};
-  to.sun_family = AF_UNIX;
+  sockaddr_un to;
   const std::size_t length = strnlen(descriptor.socketName, sizeof descriptor.socketName);
-  std::memcpy(to.sun_path + 1, descriptor.socketName, length);
-  const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+  const socklen_t bytes = network::fill({descriptor.socketName, length}, to);
   if (connect(socket, reinterpret_cast<const sockaddr*>(&to), bytes) == 0) return KOLO_TRANSPORT_OK;
   const int errnum = errno;
   if (errnum == EAGAIN || errnum == EINTR) return kAgain;  // its queue of connections is full
@@ -72,18 +60,8 @@ int connectOnce(int socket, const Address& address, const Descriptor& descriptor
                   address.pid, reason.text);
 }
 
-bool waitReadable(int socket, Deadline deadline) {
-  for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    pollfd one{socket, POLLIN, 0};
-    const int ready = poll(&one, 1, static_cast<int>(std::max<std::int64_t>(left, 0)));
-    if (ready > 0) return true;
-    if (ready == 0 || errno != EINTR) return false;
-  }
-}
-
-// Takes the message and the first file that came with it; *fd is -1 if none. False unless exactly a Reply came.
-bool receiveReply(int socket, Reply* reply, int* fd, bool* filesLost) {
+// Takes the message and the first file that came with it; *first is empty if none. False unless exactly a Reply came.
+bool receiveReply(int socket, Reply* reply, Socket* first, bool* filesLost) {
   iovec part{reply, sizeof *reply};
   alignas(cmsghdr) char room[CMSG_SPACE(4 * sizeof(int))] = {};
   msghdr message{};
@@ -91,7 +69,7 @@ bool receiveReply(int socket, Reply* reply, int* fd, bool* filesLost) {
   message.msg_iovlen = 1;
   message.msg_control = room;
   message.msg_controllen = sizeof room;
-  *fd = -1;
+  *first = Socket();
   const ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | MSG_TRUNC);
   if (got < 0) return false;
   *filesLost = (message.msg_flags & MSG_CTRUNC) != 0;
@@ -101,18 +79,15 @@ bool receiveReply(int socket, Reply* reply, int* fd, bool* filesLost) {
     for (std::size_t i = 0; i < count; ++i) {
       int file;
       std::memcpy(&file, CMSG_DATA(header) + i * sizeof(int), sizeof file);
-      if (*fd < 0) {
-        *fd = clearOfStandard(file);
-      } else {
-        close(file);
-      }
+      Socket taken(file);
+      if (!first->valid()) *first = std::move(taken);
     }
   }
   return got == sizeof *reply && hasMagic(*reply);
 }
 
-int judge(const Reply& reply, const Request& request, const Address& address, const Key& key, int fd, bool filesLost,
-          const Why& why) {
+int judge(const Reply& reply, const Request& request, const Address& address, const Key& key, bool hasFile,
+          bool filesLost, const Why& why) {
   if (std::memcmp(reply.clientNonce, request.clientNonce, sizeof reply.clientNonce) != 0) {
     return why.fail(KOLO_TRANSPORT_ERROR, "what listens at the peer's socket is not process %d", address.pid);
   }
@@ -131,7 +106,7 @@ int judge(const Reply& reply, const Request& request, const Address& address, co
     return why.fail(KOLO_TRANSPORT_ERROR, "what listens at the peer's socket is not process %d of this communicator",
                     address.pid);
   }
-  if (fd >= 0) return KOLO_TRANSPORT_OK;
+  if (hasFile) return KOLO_TRANSPORT_OK;
   return why.fail(KOLO_TRANSPORT_ERROR, "the file of process %d did not arrive%s%s", address.pid, filesLost ? ": " : "",
                   filesLost ? ErrorText(EMFILE).text : "");
 }
@@ -139,14 +114,14 @@ int judge(const Reply& reply, const Request& request, const Address& address, co
 // One connection. kAgain: the exporter closed it, for it serves a bounded number at a time. told: what the exporter
 // said last of descriptors.
 int askOnce(const Address& address, const Descriptor& descriptor, const Key& key, Deadline deadline, const Why& why,
-            Hello* told, int* fd) {
-  const Socket socket{clearOfStandard(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0))};
-  if (socket.fd < 0) return why.fail(KOLO_TRANSPORT_ERROR, "opening a unix socket: %s", ErrorText(errno).text);
-  if (const int code = connectOnce(socket.fd, address, descriptor, why); code != KOLO_TRANSPORT_OK) return code;
+            Hello* told, Socket* file) {
+  const Socket socket = network::socketForDial(AF_UNIX, SOCK_SEQPACKET);
+  if (!socket.valid()) return why.fail(KOLO_TRANSPORT_ERROR, "opening a unix socket: %s", ErrorText(errno).text);
+  if (const int code = connectOnce(socket.fd(), address, descriptor, why); code != KOLO_TRANSPORT_OK) return code;
 
   Hello hello;
-  if (!waitReadable(socket.fd, deadline)) return kSilent;
-  if (recv(socket.fd, &hello, sizeof hello, MSG_DONTWAIT | MSG_TRUNC) != sizeof hello || !hasMagic(hello))
+  if (!network::await(socket.fd(), POLLIN, deadline)) return kSilent;
+  if (recv(socket.fd(), &hello, sizeof hello, MSG_DONTWAIT | MSG_TRUNC) != sizeof hello || !hasMagic(hello))
     return kAgain;
   *told = hello;
   if (hello.outOfFiles != 0) return kOutOfFiles;
@@ -156,16 +131,13 @@ int askOnce(const Address& address, const Descriptor& descriptor, const Key& key
   std::memcpy(request.memoryId, descriptor.memoryId, sizeof request.memoryId);
   randombytes_buf(request.clientNonce, sizeof request.clientNonce);
   prove(request, key);
-  if (send(socket.fd, &request, sizeof request, MSG_NOSIGNAL) != sizeof request) return kAgain;
+  if (send(socket.fd(), &request, sizeof request, MSG_NOSIGNAL) != sizeof request) return kAgain;
 
-  if (!waitReadable(socket.fd, deadline)) return kSilent;
+  if (!network::await(socket.fd(), POLLIN, deadline)) return kSilent;
   Reply reply;
   bool filesLost = false;
-  Socket file{-1};
-  if (!receiveReply(socket.fd, &reply, &file.fd, &filesLost)) return kAgain;
-  const int code = judge(reply, request, address, key, file.fd, filesLost, why);
-  if (code == KOLO_TRANSPORT_OK) *fd = std::exchange(file.fd, -1);
-  return code;
+  if (!receiveReply(socket.fd(), &reply, file, &filesLost)) return kAgain;
+  return judge(reply, request, address, key, file->valid(), filesLost, why);
 }
 
 // After the deadline.
@@ -200,9 +172,9 @@ int failForFiles(int errnum, std::uint64_t limit, int process, const Why& why) {
 }
 
 int fetchFile(const Address& address, const Descriptor& descriptor, const Key& key, Deadline deadline, const Why& why,
-              int* fd) {
+              Socket* file) {
   for (Hello told{};;) {
-    const int code = askOnce(address, descriptor, key, deadline, why, &told, fd);
+    const int code = askOnce(address, descriptor, key, deadline, why, &told, file);
     if (code != kAgain && code != kOutOfFiles && code != kSilent) return code;
     if (code == kSilent || Clock::now() >= deadline) return explainVainWait(code, address, descriptor, told, why);
     std::this_thread::sleep_for(code == kOutOfFiles ? kRetryForFiles : kRetry);

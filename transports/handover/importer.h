@@ -3,14 +3,14 @@
 // Thread safety: all functions, from any thread.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 
+#include "network/socket.h"
 #include "wire.h"
 
 namespace kolo::handover {
 
-using Deadline = std::chrono::steady_clock::time_point;
+using Deadline = network::Clock::time_point;
 
 // The caller's own view of itself, against which an unreachable peer is explained.
 std::uint64_t networkNamespace();  // inode; 0: unknown
@@ -18,9 +18,9 @@ std::uint64_t networkNamespace();  // inode; 0: unknown
 // The error of what process `process` could not do because of errnum: EMFILE, its limit of open files, or another one.
 int failForFiles(int errnum, std::uint64_t limit, int process, const Why& why);
 
-// KOLO_TRANSPORT_OK: *fd is the caller's, to close. REQUIRES: both proven, descriptor with a file.
+// REQUIRES: both proven, descriptor with a file.
 int fetchFile(const Address& address, const Descriptor& descriptor, const Key& key, Deadline deadline, const Why& why,
-              int* fd);
+              network::Socket* file);
 
 // A mapping of a range of a file, at any offset.
 struct Mapping {

@@ -6,22 +6,13 @@
 #include <cstring>
 
 namespace kolo::handover {
-namespace {
-
-constexpr int kFallbackTimeoutMs = 10000;
-
-}  // namespace
 
 int openParty(const koloTransportHost& host, const char* purpose, Party* party, const Why& why) {
   if (host.size < sizeof host) {
     return why.fail(KOLO_TRANSPORT_ERROR, "koloTransportHost has %u bytes, expected at least %zu", host.size,
                     sizeof host);
   }
-  if (sodium_init() < 0) return why.fail(KOLO_TRANSPORT_ERROR, "libsodium cannot be initialised");
-  party->key = deriveKey(host.communicator, purpose);
-  party->ranks = host.ranks;
-  party->timeoutMs = host.timeoutMs > 0 ? host.timeoutMs : kFallbackTimeoutMs;
-  party->pid = getpid();
+  if (const int code = openMember(host, purpose, party, why); code != KOLO_TRANSPORT_OK) return code;
   Address& own = party->address;
   std::memcpy(own.processId, host.processId, sizeof own.processId);
   std::memcpy(own.hostId, host.hostId, sizeof own.hostId);
@@ -34,15 +25,8 @@ int openParty(const koloTransportHost& host, const char* purpose, Party* party, 
 }
 
 void closeParty(Party& party) {
-  if (party.serves && party.pid == getpid()) Exporter::instance().release();
+  if (party.serves && party.isOurs()) Exporter::instance().release();
   sodium_memzero(&party.key, sizeof party.key);
-}
-
-int checkProcess(const Party& party, const Why& why) {
-  if (party.pid == getpid()) return KOLO_TRANSPORT_OK;
-  return why.fail(KOLO_TRANSPORT_ERROR,
-                  "this process was forked from process %d, which made the communicator; make one here",
-                  static_cast<int>(party.pid));
 }
 
 // A socket that cannot be had is said to the peer that needs it: peers in this process do not.
@@ -53,7 +37,7 @@ IdKey offer(Party& party, const Exported& memory, std::uint64_t fdOffset, Descri
     descriptor->fdOffset = fdOffset;
     if (party.ranks > 1 && !party.serves) {
       descriptor->serverErrno = Exporter::instance().acquire();
-      descriptor->limit = fileLimit();
+      descriptor->limit = network::fileLimit();
       party.serves = descriptor->serverErrno == 0;
     }
     if (party.serves) Exporter::instance().copySocketName(descriptor->socketName);
@@ -86,7 +70,8 @@ int checkMachine(const Party& party, const Address& address, const Why& why) {
                   "process %d runs on another machine, which shares no memory with this one", address.pid);
 }
 
-int fetch(const Party& party, const Address& address, const Descriptor& descriptor, const Why& why, int* fd) {
+int fetch(const Party& party, const Address& address, const Descriptor& descriptor, const Why& why,
+          network::Socket* file) {
   if (descriptor.socketName[0] == '\0') {
     if (descriptor.serverErrno == 0) {
       return why.fail(KOLO_TRANSPORT_UNREACHABLE,
@@ -94,8 +79,8 @@ int fetch(const Party& party, const Address& address, const Descriptor& descript
     }
     return failForFiles(descriptor.serverErrno, descriptor.limit, address.pid, why);
   }
-  const Deadline deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(party.timeoutMs);
-  return fetchFile(address, descriptor, party.key, deadline, why, fd);
+  const Deadline deadline = network::Clock::now() + std::chrono::milliseconds(party.timeoutMs);
+  return fetchFile(address, descriptor, party.key, deadline, why, file);
 }
 
 }  // namespace kolo::handover

@@ -13,6 +13,7 @@ using std::chrono::milliseconds;
 
 // How long a dialler waits for the way that its peer is making.
 constexpr milliseconds kPatience{200};
+constexpr char kPurpose[] = "kolo transport ib";
 // A peer that cannot be reached may be able to reach this one: it is given so long to dial.
 constexpr milliseconds kGrace{1000};
 
@@ -22,9 +23,7 @@ int Device::open(const koloTransportHost& host, koloTransportBlob* address, cons
   constexpr std::size_t kEndOfLog = offsetof(koloTransportHost, log) + sizeof host.log;
   if (host.size >= kEndOfLog) log_ = host.log;
   settings_ = readSettings(host);
-  party_.generation = connect::forkGeneration();
-  party_.ranks = host.ranks;
-  party_.timeoutMs = host.timeoutMs;
+  if (const int code = openMember(host, kPurpose, &party_, why); code != KOLO_TRANSPORT_OK) return code;
   key_ = deriveKey(host.communicator, "kolo transport ib lanes");
   if (const int code = nics_.open(settings_, why); code != KOLO_TRANSPORT_OK) return code;
   if (const int code = makeProbes(why); code != KOLO_TRANSPORT_OK) return code;
@@ -33,7 +32,7 @@ int Device::open(const koloTransportHost& host, koloTransportBlob* address, cons
   if (const int errnum = host.ranks > 1 ? service_->start() : 0; errnum != 0) {
     return why.fail(KOLO_TRANSPORT_ERROR, "starting a thread: %s", ErrorText(errnum).text);
   }
-  const connect::Wishes wishes{"kolo transport ib", connect::settingOf(host, "KOLO_TCP_INTERFACES"),
+  const connect::Wishes wishes{kPurpose, connect::settingOf(host, "KOLO_TCP_INTERFACES"),
                                connect::settingOf(host, "KOLO_PORT_RANGE"), 1};
   const int code = connect::openParty(host, wishes, this, &party_, why);
   if (code == KOLO_TRANSPORT_OK) toBlob(party_.address, address);
@@ -84,7 +83,7 @@ Decision Device::decide(const connect::Caller& caller) {
   return Decision::kTaken;
 }
 
-void Device::arrive(const connect::Caller& caller, std::vector<connect::Socket> rails) {
+void Device::arrive(const connect::Caller& caller, std::vector<network::Socket> rails) {
   if (caller.rank < static_cast<std::uint32_t>(party_.ranks)) service_->answer(caller, std::move(rails.front()));
   else giveUp(caller);
 }
@@ -202,7 +201,7 @@ int Device::connectTo(const connect::Address& peer, const Why& why, Way** found)
   return KOLO_TRANSPORT_OK;
 }
 
-int Device::greet(const connect::IdKey& id, const connect::Address& peer, connect::Socket socket,
+int Device::greet(const connect::IdKey& id, const connect::Address& peer, network::Socket socket,
                   Clock::time_point deadline, const Why& why, std::unique_ptr<Way>* way) {
   Greeting greeting(*home_, {id, peer.rank}, std::move(socket), true);
   for (;;) {

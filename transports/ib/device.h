@@ -51,13 +51,13 @@ class Device final : private connect::Callee, private Service::Owner {
   // Closes all lanes: nothing is waited for any more.
   void abandon();
   // False in a forked child, where all objects are the parent's: giving one back there would take it away here.
-  bool isOurs() const { return party_.generation == connect::forkGeneration(); }
+  bool isOurs() const { return party_.isOurs(); }
 
  private:
   using Lock = std::unique_lock<std::mutex>;
 
   connect::Decision decide(const connect::Caller& caller) override;
-  void arrive(const connect::Caller& caller, std::vector<connect::Socket> rails) override;
+  void arrive(const connect::Caller& caller, std::vector<network::Socket> rails) override;
   void giveUp(const connect::Caller& caller) override;
   void log(int level, const char* line) override;
   void greeted(const connect::Caller& peer, std::unique_ptr<Way> way) override;
@@ -67,7 +67,7 @@ class Device final : private connect::Callee, private Service::Owner {
 
   int makeProbes(const Why& why);
   int connectTo(const connect::Address& peer, const Why& why, Way** found);
-  int greet(const connect::IdKey& id, const connect::Address& peer, connect::Socket socket, Clock::time_point deadline,
+  int greet(const connect::IdKey& id, const connect::Address& peer, network::Socket socket, Clock::time_point deadline,
             const Why& why, std::unique_ptr<Way>* way);
   void know(std::unique_ptr<Way> way);
   void rest(int waitUs);

@@ -22,7 +22,7 @@ std::uint8_t bit(std::size_t lane) { return static_cast<std::uint8_t>(1u << lane
 
 }  // namespace
 
-Greeting::Greeting(Home& home, connect::Caller peer, connect::Socket socket, bool isDialler)
+Greeting::Greeting(Home& home, connect::Caller peer, network::Socket socket, bool isDialler)
     : home_(home), peer_(peer), talk_(std::move(socket)), isDialler_(isDialler),
       stage_(isDialler ? Stage::kAnswer : Stage::kOffer), since_(Clock::now()) {
   randombytes_buf(&nonce_, sizeof nonce_);

@@ -23,7 +23,7 @@ struct Home {
 
 class Greeting {
  public:
-  Greeting(Home& home, connect::Caller peer, connect::Socket socket, bool isDialler);
+  Greeting(Home& home, connect::Caller peer, network::Socket socket, bool isDialler);
 
   enum class Outcome { kGoesOn, kDone, kFailed };
   Outcome advance();
@@ -59,7 +59,7 @@ class Greeting {
 
   Home& home_;
   connect::Caller peer_;
-  connect::Talk talk_;
+  network::Talk talk_;
   bool isDialler_;
   Stage stage_;
   std::string story_;

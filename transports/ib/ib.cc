@@ -31,10 +31,10 @@ constexpr int kFilesToLook = 4;
 
 int probe(char* text, size_t bytes) {
   const Why why{text, bytes};
-  std::array<connect::Socket, kFilesToLook> files;
-  for (connect::Socket& file : files) {
-    file = connect::Socket(eventfd(0, EFD_CLOEXEC));
-    if (!file)
+  std::array<network::Socket, kFilesToLook> files;
+  for (network::Socket& file : files) {
+    file = network::Socket(eventfd(0, EFD_CLOEXEC));
+    if (!file.valid())
       return why.fail(KOLO_TRANSPORT_UNREACHABLE, "RDMA devices cannot be looked for: %s", ErrorText(errno).text);
   }
   files = {};

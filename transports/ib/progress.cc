@@ -63,7 +63,7 @@ int Device::describe(Link& link, const koloTransportPut& put, const Why& why, Re
 }
 
 int Device::put(Link& link, const koloTransportPut& put, const Why& why) {
-  if (const int code = connect::checkProcess(party_, why); code != KOLO_TRANSPORT_OK) return code;
+  if (const int code = checkProcess(party_, why); code != KOLO_TRANSPORT_OK) return code;
   const Lock lock(work_);
   ++calls_;
   Way& way = *link.way;
@@ -103,7 +103,7 @@ void Device::activate(Way& way) {
 }
 
 int Device::state(const Link& link, const Why& why) {
-  if (const int code = connect::checkProcess(party_, why); code != KOLO_TRANSPORT_OK) return KOLO_TRANSPORT_LOST;
+  if (const int code = checkProcess(party_, why); code != KOLO_TRANSPORT_OK) return KOLO_TRANSPORT_LOST;
   const Lock lock(work_);
   if (hasNews_.load(std::memory_order_relaxed)) lookAfter();
   // What had come before is taken first.

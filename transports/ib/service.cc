@@ -2,12 +2,13 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+
+#include "base/quiet_thread.h"
 
 namespace kolo::ib {
 namespace {
@@ -20,34 +21,19 @@ constexpr int kSlowTickMs = 500;
 }  // namespace
 
 int Service::start() {
-  wake_ = connect::Socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake_) return errno;
-  // The application's signals are not for this thread.
-  sigset_t all;
-  sigset_t old;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  const auto body = [](void* self) -> void* {
-    static_cast<Service*>(self)->serve();
-    return nullptr;
-  };
-  const int errnum = pthread_create(&thread_, nullptr, body, this);
-  pthread_sigmask(SIG_SETMASK, &old, nullptr);
-  if (errnum != 0) return errnum;
-  (void)pthread_setname_np(thread_, "kolo-ib");
-  isRunning_ = true;
-  return 0;
+  wake_ = network::Socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake_.valid()) return errno;
+  return startQuietly(thread_, "kolo-ib", [this] { serve(); });
 }
 
 void Service::stop() {
-  if (!isRunning_) return;
+  if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(inbox_);
     isEnding_ = true;
   }
   wake();
-  pthread_join(thread_, nullptr);
-  isRunning_ = false;
+  thread_.join();
   greetings_.clear();
 }
 
@@ -57,7 +43,7 @@ void Service::wake() {
   }
 }
 
-void Service::answer(const connect::Caller& peer, connect::Socket socket) {
+void Service::answer(const connect::Caller& peer, network::Socket socket) {
   {
     const std::lock_guard lock(inbox_);
     guests_.push_back({peer, std::move(socket)});

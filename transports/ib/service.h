@@ -6,9 +6,8 @@
 // Ways that are watched outlive the thread.
 #pragma once
 
-#include <pthread.h>
-
 #include <list>
+#include <thread>
 
 #include "greeting.h"
 
@@ -35,7 +34,7 @@ class Service {
   Service(Home& home, Owner& owner) : home_(home), owner_(owner) {}
   int start();  // 0, or an errno
   void stop();
-  void answer(const connect::Caller& peer, connect::Socket socket);
+  void answer(const connect::Caller& peer, network::Socket socket);
   void watch(Way* way);
   // There is work, where there was none. Cheap, but for the first after a pause.
   void rouse() {
@@ -45,7 +44,7 @@ class Service {
  private:
   struct Guest {
     connect::Caller peer;
-    connect::Socket socket;
+    network::Socket socket;
   };
   void serve();
   int patience();
@@ -57,9 +56,8 @@ class Service {
 
   Home& home_;
   Owner& owner_;
-  pthread_t thread_{};
-  bool isRunning_ = false;
-  connect::Socket wake_;
+  std::thread thread_;
+  network::Socket wake_;
   std::atomic<bool> isAsleep_{false};
   // The thread's.
   std::list<Greeting> greetings_;

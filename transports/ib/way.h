@@ -28,8 +28,8 @@
 #include <vector>
 
 #include "../connect/listener.h"
-#include "../connect/talk.h"
 #include "lane.h"
+#include "network/talk.h"
 
 namespace kolo::ib {
 
@@ -37,7 +37,7 @@ using connect::Clock;
 
 class Way {
  public:
-  Way(connect::Caller whose, connect::Talk connection, const Key& key, Regions& regions)
+  Way(connect::Caller whose, network::Talk connection, const Key& key, Regions& regions)
       : peer(whose), key_(key), regions_(regions), talk_(std::move(connection)) {}
 
   enum class Outcome { kAccepted, kBusy, kLost };
@@ -122,7 +122,7 @@ class Way {
   std::atomic<std::uint32_t> closings_{0};  // calls of close()
   std::string story_;                       // of the lanes that failed
   std::mutex talkLock_;                     // the rest
-  connect::Talk talk_;
+  network::Talk talk_;
 };
 
 }  // namespace kolo::ib

@@ -186,11 +186,10 @@ int openAcross(const Device& device, const Address& address, const Offer& offere
   if (offered.kind == Export::kNone) {
     return why.fail(KOLO_TRANSPORT_UNSHAREABLE, "memory of process %d: %s", address.pid, explain(offered.obstacle));
   }
-  int fd = -1;
-  int code = fetch(device.party, address, offered.memory, why, &fd);
+  network::Socket file;
+  int code = fetch(device.party, address, offered.memory, why, &file);
   if (code != KOLO_TRANSPORT_OK) return code;
-  code = importFile(*device.driver, fd, offered.kind, offered.allocationBytes, device.ordinal, why, import);
-  close(fd);
+  code = importFile(*device.driver, file.fd(), offered.kind, offered.allocationBytes, device.ordinal, why, import);
   if (code == KOLO_TRANSPORT_OK) *mapped = reinterpret_cast<void*>(import->base + offered.offset);
   return code;
 }

@@ -125,12 +125,11 @@ int openAcross(const Device& device, const Address& address, const Descriptor& d
                     "ordinary memory of another process, %d, cannot be mapped; memory from koloMemAlloc can",
                     address.pid);
   }
-  int fd = -1;
-  code = fetch(device, address, descriptor, why, &fd);
+  network::Socket file;
+  code = fetch(device, address, descriptor, why, &file);
   if (code != KOLO_TRANSPORT_OK) return code;
-  code = mapRange(fd, descriptor.fdOffset, descriptor.bytes, why, mapping);
-  close(fd);  // the mapping holds the memory, also when the peer is gone
-  return code;
+  // The mapping holds the memory without the file, also when the peer is gone.
+  return mapRange(file.fd(), descriptor.fdOffset, descriptor.bytes, why, mapping);
 }
 
 // process_vm_readv or process_vm_writev, of all of the range, or an errno. In chunks: the kernel holds the pages of one

@@ -30,8 +30,8 @@ int Device::open(const koloTransportHost& host, koloTransportBlob* address, cons
   checksPayload_ = connect::settingOf(host, "KOLO_TCP_CHECKSUM") == "1";
   if (const std::string bytes(connect::settingOf(host, "KOLO_TEST_TCP_ZEROCOPY_BYTES")); !bytes.empty())
     lendFrom_ = std::atoll(bytes.c_str());
-  epoll_ = connect::Socket(epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll_) {
+  epoll_ = network::Socket(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll_.valid()) {
     return why.fail(KOLO_TRANSPORT_ERROR, "opening an epoll: %s", common::ErrorText(errno).text);
   }
   byRank_.resize(static_cast<std::size_t>(std::max(host.ranks, 1)));
@@ -44,7 +44,7 @@ int Device::open(const koloTransportHost& host, koloTransportBlob* address, cons
 }
 
 Device::~Device() {
-  const bool isOurs = party_.generation == connect::forkGeneration();
+  const bool isOurs = party_.isOurs();
   if (isOurs) connect::closeParty(party_);
   if (isOurs && !isAbandoned_) finish();
 }
@@ -62,7 +62,7 @@ Decision Device::decide(const connect::Caller& caller) {
   return Decision::kTaken;
 }
 
-void Device::arrive(const connect::Caller& caller, std::vector<connect::Socket> rails) {
+void Device::arrive(const connect::Caller& caller, std::vector<network::Socket> rails) {
   std::unique_ptr<Way> way = makeWay(caller, std::move(rails));
   const Lock lock(lock_);
   know(std::move(way));
@@ -82,11 +82,11 @@ void Device::log(int level, const char* line) {
 
 // ---- ways
 
-std::unique_ptr<Way> Device::makeWay(const connect::Caller& peer, std::vector<connect::Socket> rails) {
+std::unique_ptr<Way> Device::makeWay(const connect::Caller& peer, std::vector<network::Socket> rails) {
   auto way = std::make_unique<Way>();
   way->peer = peer;
   way->silenceMs = party_.silenceMs;
-  for (connect::Socket& socket : rails) {
+  for (network::Socket& socket : rails) {
     prepare(socket, party_.silenceMs);
     const std::uint64_t lends = lendFrom(socket);
     way->rails.push_back(std::make_unique<Rail>(way.get(), std::move(socket), memories_));
@@ -95,7 +95,7 @@ std::unique_ptr<Way> Device::makeWay(const connect::Caller& peer, std::vector<co
   return way;
 }
 
-std::uint64_t Device::lendFrom(const connect::Socket& socket) const {
+std::uint64_t Device::lendFrom(const network::Socket& socket) const {
   std::uint64_t bytes = lendFrom_ >= 0 ? static_cast<std::uint64_t>(lendFrom_) : kLendFrom;
   if (lendFrom_ < 0) {
     const network::Place* const place = connect::placeOf(party_, socket);
@@ -219,7 +219,7 @@ int Device::openLink(const connect::Address& peer, std::uint64_t memory, std::ui
 }
 
 void Device::closeLink(Link* link) {
-  if (party_.generation == connect::forkGeneration() && !link->way->isLost) {
+  if (party_.isOurs() && !link->way->isLost) {
     for (const auto& rail : link->way->rails) rail->sender.release(&link->load);
   }
   std::erase_if(links_, [&](const auto& one) { return one.get() == link; });

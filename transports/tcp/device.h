@@ -49,13 +49,13 @@ class Device final : private connect::Callee {
   using Lock = std::unique_lock<std::mutex>;
 
   connect::Decision decide(const connect::Caller& caller) override;
-  void arrive(const connect::Caller& caller, std::vector<connect::Socket> rails) override;
+  void arrive(const connect::Caller& caller, std::vector<network::Socket> rails) override;
   void giveUp(const connect::Caller& caller) override;
   void log(int level, const char* line) override;
 
   int connectTo(const connect::Address& peer, const Why& why, Way** found);
-  std::unique_ptr<Way> makeWay(const connect::Caller& peer, std::vector<connect::Socket> rails);
-  std::uint64_t lendFrom(const connect::Socket& socket) const;
+  std::unique_ptr<Way> makeWay(const connect::Caller& peer, std::vector<network::Socket> rails);
+  std::uint64_t lendFrom(const network::Socket& socket) const;
   void know(std::unique_ptr<Way> way);
   Way* findWay(const connect::IdKey& peer);
   void adopt();
@@ -80,7 +80,7 @@ class Device final : private connect::Callee {
   void (*log_)(int, const char*) = nullptr;
   bool checksPayload_ = false;
   std::int64_t lendFrom_ = -1;  // as KOLO_TEST_TCP_ZEROCOPY_BYTES
-  connect::Socket epoll_;
+  network::Socket epoll_;
   Memories memories_;
   Way::Scratch scratch_;
   std::vector<std::unique_ptr<Way>> ways_;  // all that this thread has seen

@@ -68,7 +68,7 @@ int Device::describe(Link& link, const koloTransportPut& put, const Why& why, Fr
 }
 
 int Device::put(Link& link, const koloTransportPut& put, const Why& why) {
-  if (const int code = connect::checkProcess(party_, why); code != KOLO_TRANSPORT_OK) return code;
+  if (const int code = checkProcess(party_, why); code != KOLO_TRANSPORT_OK) return code;
   Way& way = *link.way;
   if (way.isBroken) return why.fail(KOLO_TRANSPORT_LOST, "%s", way.why.c_str());
   if (isAbandoned_) return why.fail(KOLO_TRANSPORT_LOST, "its communicator has failed");
@@ -108,12 +108,12 @@ bool Device::sendGathered() {
 }
 
 int Device::state(const Link& link, const Why& why) {
-  if (const int code = connect::checkProcess(party_, why); code != KOLO_TRANSPORT_OK) return KOLO_TRANSPORT_LOST;
+  if (const int code = checkProcess(party_, why); code != KOLO_TRANSPORT_OK) return KOLO_TRANSPORT_LOST;
   return link.way->isLost ? why.fail(KOLO_TRANSPORT_LOST, "%s", link.way->why.c_str()) : KOLO_TRANSPORT_OK;
 }
 
 bool Device::progress(int peer, int waitUs) {
-  if (party_.generation != connect::forkGeneration() || isAbandoned_) return false;
+  if (!party_.isOurs() || isAbandoned_) return false;
   adopt();
   bool hasMoved = gathering_.empty() ? false : sendGathered();
   const bool isOne = peer >= 0 && static_cast<std::size_t>(peer) < byRank_.size();
@@ -242,7 +242,7 @@ void Device::lookAfter() {
 // taken still goes; but what it has been lent it would go on reading.
 void Device::abandon() {
   isAbandoned_ = true;
-  if (party_.generation != connect::forkGeneration()) return;
+  if (!party_.isOurs()) return;
   for (const auto& way : ways_) {
     if (way->isLost) continue;
     const bool hasLent =

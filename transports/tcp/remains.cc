@@ -1,10 +1,9 @@
 #include "remains.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <algorithm>
 #include <cstdlib>
+
+#include "base/quiet_thread.h"
 
 namespace kolo::tcp {
 namespace {
@@ -15,18 +14,9 @@ constexpr milliseconds kInterval{10};
 
 }  // namespace
 
-// Never destroyed: its thread may outlive the objects of this library by a moment.
-Remains& Remains::instance() {
-  static constinit std::mutex making;
-  static constinit Remains* remains = nullptr;
-  const std::lock_guard lock(making);
-  // The parent's, in a forked child: its lock may be held for ever.
-  if (remains == nullptr || remains->generation_ != connect::forkGeneration()) remains = new Remains;
-  return *remains;
-}
+Remains& Remains::instance() { return ofThisProcess<Remains>(); }
 
-// The thread of a forked child's parent is not in the child, which closes its copies of the sockets (connect/socket.h).
-Remains::Remains() : generation_(connect::forkGeneration()) {
+Remains::Remains() {
   (void)std::atexit([] { instance().end(); });
 }
 
@@ -41,21 +31,10 @@ void Remains::add(std::unique_ptr<Way> way, milliseconds timeAtEnd) {
 
 // REQUIRES: mutex_ held
 bool Remains::start() {
-  // The application's signals are not for this thread.
-  sigset_t all, old;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  pthread_t thread;
-  const auto body = [](void* self) -> void* {
-    static_cast<Remains*>(self)->serve();
-    return nullptr;
-  };
-  isServed_ = pthread_create(&thread, nullptr, body, this) == 0;
-  pthread_sigmask(SIG_SETMASK, &old, nullptr);
-  if (!isServed_) return false;
-  (void)pthread_setname_np(thread, "kolo-tcp-rest");
-  (void)pthread_detach(thread);
-  return true;
+  std::thread thread;
+  isServed_ = startQuietly(thread, "kolo-tcp-rest", [this] { serve(); }) == 0;
+  if (isServed_) thread.detach();
+  return isServed_;
 }
 
 void Remains::serve() {
@@ -70,7 +49,6 @@ void Remains::serve() {
 }
 
 void Remains::end() {
-  if (generation_ != connect::forkGeneration()) return;
   std::unique_lock lock(mutex_);
   const auto isOver = [&] { return !isServed_; };
   if (changed_.wait_for(lock, timeAtEnd_, isOver)) return;

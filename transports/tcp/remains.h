@@ -21,6 +21,7 @@ class Remains {
   static void keep(std::unique_ptr<Way> way, std::chrono::milliseconds timeAtEnd);
 
  private:
+  friend Remains& kolo::ofThisProcess<Remains>();
   Remains();
   static Remains& instance();
   void add(std::unique_ptr<Way> way, std::chrono::milliseconds timeAtEnd);
@@ -28,7 +29,6 @@ class Remains {
   void serve();
   void end();
 
-  const unsigned generation_;
   std::mutex mutex_;  // the rest
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Way>> ways_;

@@ -30,9 +30,10 @@ static_assert(std::has_unique_object_representations_v<Descriptor> && sizeof(Des
 int probe(char* text, size_t bytes) {
   const Why why{text, bytes};
   if (sodium_init() < 0) return why.fail(KOLO_TRANSPORT_UNREACHABLE, "libsodium cannot be initialised");
-  connect::Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket) socket = connect::Socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket) return why.fail(KOLO_TRANSPORT_UNREACHABLE, "opening a TCP socket: %s", common::ErrorText(errno).text);
+  network::Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) socket = network::Socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket.valid())
+    return why.fail(KOLO_TRANSPORT_UNREACHABLE, "opening a TCP socket: %s", common::ErrorText(errno).text);
   return KOLO_TRANSPORT_OK;
 }
 

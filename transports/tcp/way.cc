@@ -103,14 +103,14 @@ std::uint64_t Way::drain(Scratch& scratch) {
   return left;
 }
 
-void prepare(const connect::Socket& socket, int silenceMs) {
+void prepare(const network::Socket& socket, int silenceMs) {
   const int yes = 1;
   (void)setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
   // Not limitSilence(): a peer that lives may take nothing for a while, because it computes.
   network::watchForSilence(socket.fd(), silenceMs);
 }
 
-bool isSilent(const connect::Socket& socket, int silenceMs) {
+bool isSilent(const network::Socket& socket, int silenceMs) {
   constexpr std::uint32_t kTries = 3;
   tcp_info info{};
   socklen_t bytes = sizeof info;
@@ -119,7 +119,7 @@ bool isSilent(const connect::Socket& socket, int silenceMs) {
          std::max(info.tcpi_retransmits, info.tcpi_probes) >= kTries;
 }
 
-bool isClosed(const connect::Socket& socket) {
+bool isClosed(const network::Socket& socket) {
   tcp_info info{};
   socklen_t bytes = sizeof info;
   return getsockopt(socket.fd(), IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 && info.tcpi_state == TCP_CLOSE;

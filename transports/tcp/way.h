@@ -21,10 +21,10 @@ using connect::Clock;
 struct Way;
 
 struct Rail {
-  Rail(Way* owner, connect::Socket connection, const Memories& memories)
+  Rail(Way* owner, network::Socket connection, const Memories& memories)
       : way(owner), socket(std::move(connection)), parser(memories) {}
   Way* way;
-  connect::Socket socket;
+  network::Socket socket;
   Sender sender;
   Parser parser;
   bool hasEnded = false;  // the peer sends no more by it
@@ -58,12 +58,12 @@ struct Way {
 };
 
 // Options of every connection, once it is proven.
-void prepare(const connect::Socket& socket, int silenceMs);
+void prepare(const network::Socket& socket, int silenceMs);
 
 // Bytes are under way, and the other host has answered nothing for so long, however often they were sent again. A peer
 // that merely does not take them does answer.
-bool isSilent(const connect::Socket& socket, int silenceMs);
+bool isSilent(const network::Socket& socket, int silenceMs);
 // There is no connection any more.
-bool isClosed(const connect::Socket& socket);
+bool isClosed(const network::Socket& socket);
 
 }  // namespace kolo::tcp

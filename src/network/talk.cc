@@ -1,13 +1,10 @@
-#include "talk.h"
+#include "network/talk.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
 
-namespace kolo::connect {
+namespace kolo::network {
 
 void Talk::say(const void* bytes, std::size_t count) {
   const auto* const from = static_cast<const unsigned char*>(bytes);
@@ -48,12 +45,24 @@ bool Talk::hear(std::size_t count) {
   return have_ >= count;
 }
 
-// Four segments; what does not tell its segments' size gets all.
-std::size_t Talk::fillingBytes() const {
-  int segment = 0;
-  socklen_t bytes = sizeof segment;
-  if (getsockopt(fd(), IPPROTO_TCP, TCP_MAXSEG, &segment, &bytes) != 0 || segment <= 0) return kMostFilling;
-  return std::min(4 * static_cast<std::size_t>(segment), kMostFilling);
+// Waits for what the connection needs next. False: it has failed, or the deadline is here.
+bool Talk::goesOnBy(Clock::time_point deadline) {
+  if (failed_ == 0 && !await(fd(), awaits(), deadline)) failed_ = ETIMEDOUT;
+  return failed_ == 0;
 }
 
-}  // namespace kolo::connect
+bool Talk::flushBy(Clock::time_point deadline) {
+  while (!flush()) {
+    if (!goesOnBy(deadline)) return false;
+  }
+  return true;
+}
+
+bool Talk::hearBy(std::size_t count, Clock::time_point deadline) {
+  while (!hear(count)) {
+    if (!goesOnBy(deadline)) return false;
+  }
+  return true;
+}
+
+}  // namespace kolo::network

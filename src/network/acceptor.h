@@ -1,0 +1,107 @@
+// Who has come to a listening socket and has proved nothing yet.
+//
+// Strangers cost little and disturb nobody: nothing here blocks, each has a limited time, and their number is bounded.
+// When all places are taken, the oldest stranger that names nothing that is here makes room for the next one. A peer
+// speaks at once, so any number of idle connections keeps none out. One that has named something that is here keeps its
+// place for half a second then. Where the process has no descriptors left, the oldest stranger that names nothing gives
+// up its own; where there is none, callers are told so by a descriptor that is kept for this.
+//
+// Thread safety: one thread at a time.
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <cstddef>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "network/socket.h"
+
+namespace kolo::network {
+
+// A connection whose other end has proved nothing yet.
+class Stranger {
+ public:
+  enum class Outcome { kGoesOn, kOver, kProven };
+  virtual ~Stranger() = default;
+  virtual int fd() const = 0;
+  virtual short awaits() const { return POLLIN; }
+  // As far as it goes without waiting.
+  virtual Outcome advance() = 0;
+  // Has named something that is here, which takes a number that strangers do not know.
+  virtual bool isExpected() const { return false; }
+  // It is proven, and has no place among the strangers any more. May close the acceptor.
+  virtual void enter() {}
+};
+
+class Acceptor {
+ public:
+  class Owner {
+   public:
+    virtual std::unique_ptr<Stranger> welcome(Socket socket) = 0;
+    // All that one is told for whom there is no descriptor: an errno says which limit was reached.
+    virtual std::string refusal(int errnum) = 0;
+    // Somebody is refused. Once, until all who have come can be accepted again.
+    virtual void hasRefused(int errnum) = 0;
+    // For an event loop: it is to wait for the stranger's socket, and does so no longer. False: it cannot.
+    virtual bool watch(int /*fd*/) { return true; }
+    virtual void forget(int /*fd*/) {}
+
+   protected:
+    ~Owner() = default;
+  };
+
+  // time: of a stranger, from connecting to its proof.
+  Acceptor(Owner& owner, std::chrono::milliseconds time) : owner_(owner), time_(time) {}
+
+  // 0, or an errno: there is no descriptor to refuse others by.
+  int open(Socket listener);
+  // Closes the listening socket, and drops the strangers.
+  void close();
+  int fd() const { return listener_.fd(); }
+  bool isOpen() const { return listener_.valid(); }
+  // Accepts nobody until next(): polling the listening socket would spin.
+  bool isPaused() const { return pausedUntil_ != Clock::time_point(); }
+
+  // Adds what to poll for.
+  void addTo(std::vector<pollfd>& polls) const;
+  // Does what can be done without waiting.
+  void serve();
+  // When to serve though nothing has come.
+  Clock::time_point next() const;
+
+  // One that has come another way.
+  void add(Socket socket);
+  // Gives up the connection of the oldest stranger that names nothing, telling it of the limit. False: there is none.
+  bool dropUnexpected(int errnum);
+
+ private:
+  struct Place {
+    std::unique_ptr<Stranger> who;
+    Clock::time_point until;
+  };
+  using Places = std::list<Place>;  // oldest first
+
+  bool advanceAll();
+  Places::iterator advance(Places::iterator place);
+  bool accept();
+  bool makeRoom();
+  Places::iterator drop(Places::iterator place);
+  Places::iterator oldestUnexpected();
+  void tell(int fd, int errnum);
+  void refuse(int errnum);
+
+  Owner& owner_;
+  const std::chrono::milliseconds time_;
+  Socket listener_;
+  Socket spare_;  // given up for a moment to tell callers that there are no descriptors
+  Places places_;
+  std::vector<std::unique_ptr<Stranger>> proven_;
+  Clock::time_point pausedUntil_{};
+  bool isRefusing_ = false;
+};
+
+}  // namespace kolo::network
