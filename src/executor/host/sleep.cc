@@ -1,6 +1,7 @@
 #include "executor/host/sleep.h"
 
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -28,6 +29,7 @@ bool maySleep(AsleepWord& word) {
 }
 
 void sleep(AsleepWord& word, std::int64_t ns) {
+  pthread_testcancel();  // as any sleep is a point where a thread is cancelled
   const timespec time{ns / 1'000'000'000, ns % 1'000'000'000};
   syscall(SYS_futex, lowHalf(word), FUTEX_WAIT, 1, &time, nullptr, 0);  // the peers are other processes: not private
 }
