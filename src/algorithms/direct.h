@@ -26,47 +26,6 @@ KOLO_DEVICE std::uint64_t bytesReadAside(int ranks, bool readsPeers) {
   return readsPeers ? readAtOnce(ranks) * static_cast<std::uint64_t>(ranks - 1) : 0;
 }
 
-// Every rank decides this alike, from all headers. REQUIRES: met all.
-template <class Team>
-KOLO_DEVICE_CALL bool everyBufferIsShared(device::Exchange<Team>& exchange) {
-  using device::Collective;
-  const device::Work& work = exchange.work();
-  if (work.scaled) return false;
-  for (int rank = 0; rank < work.ranks; ++rank) {
-    const bool isRoot = rank == work.root;
-    bool good = true;
-    switch (work.signature.collective) {
-      case Collective::kAllReduce: good = sendIsShared(exchange, rank) && recvIsShared(exchange, rank); break;
-      case Collective::kReduce: good = sendIsShared(exchange, rank) && (!isRoot || recvIsShared(exchange, rank)); break;
-      default: good = sendIsShared(exchange, rank); break;
-    }
-    if (!good) return false;
-  }
-  return true;
-}
-
-// Whether all that the others have to give can be taken, from windows or not.
-template <class Team>
-KOLO_DEVICE_CALL bool everyInputIsReadable(device::Exchange<Team>& exchange) {
-  const device::Work& work = exchange.work();
-  if (!work.sharing.readsPeers) return false;
-  for (int rank = 0; rank < work.ranks; ++rank) {
-    if (!sendIsReadable(exchange, rank)) return false;
-  }
-  return true;
-}
-
-// Whether the results of an all-reduce can be put wherever they are to be.
-template <class Team>
-KOLO_DEVICE_CALL bool everyOutputIsWritable(device::Exchange<Team>& exchange) {
-  const device::Work& work = exchange.work();
-  if (!work.sharing.writesPeers || work.signature.collective != device::Collective::kAllReduce) return false;
-  for (int rank = 0; rank < work.ranks; ++rank) {
-    if (!recvIsWritable(exchange, rank)) return false;
-  }
-  return true;
-}
-
 // Where all inputs lie in memory from byte `begin` on. The result is how many bytes of each follow there, `most` at
 // most. 0: some inputs have to be read first, or so few bytes follow that more of them should be copied at a time. All
 // threads call.
@@ -79,17 +38,6 @@ KOLO_DEVICE_CALL std::uint64_t inputsInMemory(device::Exchange<Team>& exchange, 
   for (int rank = 0; rank < exchange.work().ranks && bytes >= least; ++rank)
     inputs[rank] = inMemory(exchange, rank, begin, bytes);
   return bytes >= least ? bytes : 0;
-}
-
-// Whether the data can go straight between buffers that are not all in windows. Where a two-shot cannot write all
-// outputs, the data is staged: a one-shot in place puts its result aside, in scratch memory that is made only if a
-// one-shot was planned, or no rank can write to peers (isPutAside() in collectives/prepare.cc).
-template <class Team>
-KOLO_DEVICE_CALL bool goesByAddress(device::Exchange<Team>& exchange) {
-  const device::Work& work = exchange.work();
-  const bool mustWrite = work.signature.collective == device::Collective::kAllReduce && work.sharing.writesPeers &&
-                         work.direct == device::Algorithm::kTwoShot;
-  return everyInputIsReadable(exchange) && (!mustWrite || everyOutputIsWritable(exchange));
 }
 
 // Folds elements [range) of all ranks' inputs, in rank order, into the outputs of ranks [first, last); `own`: this
@@ -155,13 +103,12 @@ KOLO_DEVICE_CALL void directTake(device::Exchange<Team>& exchange) {
   copyOwn(exchange);
 }
 
-// REQUIRES: met all peers; all buffers are shared, or all inputs readable.
+// REQUIRES: met all peers; all inputs are offered, and for a two-shot all outputs.
 template <class Team>
-KOLO_DEVICE_CALL void runDirect(device::Exchange<Team>& exchange, bool areShared) {
+KOLO_DEVICE_CALL void runDirect(device::Exchange<Team>& exchange, bool isTwoShot) {
   using device::Collective;
   const device::Work& work = exchange.work();
   const Collective collective = work.signature.collective;
-  const bool isTwoShot = areShared ? work.direct == device::Algorithm::kTwoShot : everyOutputIsWritable(exchange);
   if (collective == Collective::kAllGather || collective == Collective::kAllToAll) {
     directTake(exchange);
     finishAll(exchange);

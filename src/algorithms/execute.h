@@ -4,7 +4,6 @@
 
 #include "algorithms/alone.h"
 #include "algorithms/bruck.h"
-#include "algorithms/course.h"
 #include "algorithms/direct.h"
 #include "algorithms/double_tree.h"
 #include "algorithms/hierarchical.h"
@@ -17,6 +16,7 @@
 #include "algorithms/tree.h"
 #include "algorithms/two_shot.h"
 #include "device/headers.h"
+#include "device/offers.h"
 #include "device/path.h"
 
 namespace kolo::algorithms {
@@ -97,11 +97,11 @@ KOLO_DEVICE_CALL void executeStep(Team& team, const device::Work& work) {
   const Course course = courseOf(exchange, opening);
   team.took(course);
   switch (course) {
-    case Course::kNothing: break;
     case Course::kStaged: executeStaged(exchange, isOpen); break;
     case Course::kByBlock: moveFromOrToRoot(exchange); break;
-    case Course::kInWindows: runDirect(exchange, true); break;
+    case Course::kInWindows: runDirect(exchange, work.direct == Algorithm::kTwoShot); break;
     case Course::kByReading: runDirect(exchange, false); break;
+    case Course::kByWriting: runDirect(exchange, true); break;
   }
   team.sync();
 }

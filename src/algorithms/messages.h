@@ -72,6 +72,10 @@ class MessageGroup {
   KOLO_DEVICE device::Range part(const device::Work& message) const {
     return device::alignedPart(message.sendLayout.count, message.channels, channel_, message.grain());
   }
+  // Whether the receiver takes a message where it is.
+  KOLO_DEVICE static bool isRead(const device::WindowRef& ref) {
+    return device::pathOf(false, offerOf(ref), device::Offer::kNothing) == device::Path::kPeerReads;
+  }
   // Whether it is carried by this channel too.
   KOLO_DEVICE bool isHere(const device::Work& message) const { return channel_ < message.channels; }
 
@@ -114,7 +118,7 @@ class MessageGroup {
     flow.word = message.word;
     flow.count = message.headerCount;
     flow.ref = message.sendRef;
-    flow.ref.offset += message.bytesOf(mine.begin);
+    if (flow.ref.index != 0) flow.ref.offset += message.bytesOf(mine.begin);
     flow.isOpen = false;
     flow.isDirect = false;
   }
@@ -136,7 +140,7 @@ class MessageGroup {
       team_.sync();
       if (team_.leader()) {
         announceMessage(exchange_, peer, flow);
-        flow.isDirect = flow.ref.index != 0;
+        flow.isDirect = isRead(flow.ref);
         flow.isOpen = true;
       }
       team_.sync();
@@ -168,7 +172,7 @@ class MessageGroup {
       if (!hasHeader(exchange_, peer)) return false;
       if (team_.leader()) {
         takeMessageHeader(exchange_, peer, flow);
-        flow.isDirect = sendIsShared(exchange_, peer);
+        flow.isDirect = isRead(link.theirSend);
         flow.isOpen = true;
       }
       team_.sync();

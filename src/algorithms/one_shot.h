@@ -13,7 +13,6 @@
 #include "device/offers.h"
 #include "device/peer_memory.h"
 #include "device/slots.h"
-#include "device/transfers.h"
 
 namespace kolo::algorithms {
 
@@ -55,101 +54,66 @@ KOLO_DEVICE_CALL void oneShotFold(device::Exchange<Team>& exchange) {
   meetRest(exchange);  // where there was nothing to fold
 }
 
-// Whether this rank knows, before it has met anybody, that it sends one-shot through staging and gets nothing: then it
-// need not wait for the others' headers. Others' buffers matter only if its own is offered, or if it is the root's that
-// counts.
-KOLO_DEVICE bool givesThroughStaging(const device::Work& work) {
-  if (work.signature.algorithm != device::Algorithm::kOneShot || !device::onlyGives(work)) return false;
-  if (work.direct == device::Algorithm::kCount || device::stagesEarly(work)) return true;
-  if (work.signature.collective == device::Collective::kGather && work.segments == nullptr)
-    return work.partTo(work.root).count * work.elementBytes < work.pairsFromBytes;
-  return work.sharing.input == device::Offer::kNothing;
-}
-
-// Whether that goes with its header, and so nothing is left to do once that is written.
-KOLO_DEVICE bool givesByHeader(const device::Work& work) {
-  const bool givesOneBlock = work.signature.collective == device::Collective::kGather && work.rank != work.root;
-  return givesOneBlock && work.fitsHeader(work.partTo(work.root).count * work.elementBytes);
-}
-
 // What the root of a broadcast puts into a peer's buffer while the peer takes the rest: the first 1/n, if the root has
 // nothing else to do (in place), and can write there. Both know it.
 template <class Team>
 KOLO_DEVICE std::uint64_t pushedBytes(const device::Exchange<Team>& exchange, int peer) {
   const device::Work& work = exchange.work();
-  const int root = work.root;
-  if (work.signature.collective != device::Collective::kBroadcast) return 0;
-  if (!sendIsReadable(exchange, root) || !isInPlace(exchange, root) || !recvIsWritable(exchange, peer)) return 0;
+  if (work.signature.collective != device::Collective::kBroadcast || work.segments != nullptr) return 0;
+  const device::WindowRef send = sendRefOf(exchange, work.root), recv = recvRefOf(exchange, work.root);
+  const bool isInPlace = send.index == recv.index && send.offset == recv.offset;
+  if (!device::isPushed(offerOf(send), isInPlace, offerOf(recvRefOf(exchange, peer)))) return 0;
   return exchange.bytesOf(device::alignedPart(work.outputCount(), work.ranks, 0, work.grain()).count);
 }
 
-// Broadcast, scatter and gather: the root's side, and the others'. With the root's buffer in a window (broadcast,
-// scatter: or readable), everybody moves its own block, no staging, all at once. Otherwise the root of a gather takes
-// blocks that it can read.
+// Broadcast, scatter and gather: the block between the root and a peer, or this rank and the root.
 template <class Team>
-KOLO_DEVICE_CALL void moveAtRoot(device::Exchange<Team>& exchange, bool gives) {
+KOLO_DEVICE void moveBlock(device::Exchange<Team>& exchange, int peer, bool gives) {
   using device::Path;
-  const int peers = exchange.work().ranks - 1;
-  const auto transferOf = [&](int peer) { return gives ? transferTo(exchange, peer) : transferFrom(exchange, peer); };
-  const Path theirs =
-      gives ? Path::kPeerReads : Path::kPeerWrites;  // what the peers do by themselves, and say when they have
-  bool awaits = false;
-  copyOwn(exchange);
-  for (int i = 0; i < peers; ++i) {
-    const int peer = exchange.peerAt(i);
-    const device::Transfer transfer = transferOf(peer);
-    const device::Piece& block = transfer.piece;
-    awaits = awaits || transfer.path == theirs;
-    const std::uint64_t pushed = gives && transfer.path == Path::kPeerReads ? pushedBytes(exchange, peer) : 0;
-    if (transfer.path == Path::kStaged) {
-      sendAndRecv(
-          exchange, peer, gives ? 1 : 0, [&](int) { return block; }, peer, gives ? 0 : 1, [&](int) { return block; });
-    } else if (pushed != 0) {
-      put(exchange, peer, 0, device::ConstPiece(block).first(pushed));
-      sayFinished(exchange, peer, false);
-    } else if (!gives && transfer.path == Path::kPeerReads) {
-      takeAll(exchange, peer);
-    }
-  }
-  if (!gives) takeFromHeaders(exchange);
-  if (awaits) awaitFinished(exchange, [&](int peer) { return transferOf(peer).path == theirs; });
-}
-template <class Team>
-KOLO_DEVICE_CALL void moveWithRoot(device::Exchange<Team>& exchange, bool gets) {
-  using device::Path;
-  const int root = exchange.work().root;
-  const device::Transfer transfer = gets ? transferFrom(exchange, root) : transferTo(exchange, root);
-  const device::Piece& block = transfer.piece;
-  if (transfer.path == Path::kStaged) {
-    sendAndRecv(
-        exchange, root, gets ? 0 : 1, [&](int) { return block; }, root, gets ? 1 : 0, [&](int) { return block; });
-  } else if (transfer.path == Path::kInline) {
-    if (gets) takeFromHeader(exchange, root, block);
-  } else if (transfer.path == Path::kPeerWrites) {
-    put(exchange, root, 0, block);
-    sayFinished(exchange, root, false);
-  } else {
-    const std::uint64_t pushed = gets ? pushedBytes(exchange, exchange.work().rank) : 0;
-    if (gets) {
-      take(exchange, block.after(pushed), root, pushed);
-      sayFinished(exchange, root, true);
-    }
-    awaitFinished(exchange, [&](int peer) { return peer == root && (pushed != 0 || !gets); });
+  const Path path = gives ? pathTo(exchange, peer) : pathFrom(exchange, peer);
+  const device::Piece block = gives ? exchange.pieceTo(peer) : exchange.pieceFrom(peer);
+  const bool isRead = path == Path::kPeerReads;
+  const std::uint64_t pushed = isRead ? pushedBytes(exchange, gives ? peer : exchange.work().rank) : 0;
+  if (path == Path::kStaged) {
+    const auto at = [&](int) { return block; };
+    sendAndRecv(exchange, peer, gives ? 1 : 0, at, peer, gives ? 0 : 1, at);
+  } else if (gives && (path == Path::kPeerWrites || pushed != 0)) {
+    put(exchange, peer, 0, isRead ? device::ConstPiece(block).first(pushed) : block);
+    sayFinished(exchange, peer, false);
+  } else if (!gives && isRead) {
+    take(exchange, block.after(pushed), peer, pushed);
+    sayFinished(exchange, peer, true);
   }
 }
+// Whether the peer says when it is done with this rank's buffer, which it reads or writes.
+template <class Team>
+KOLO_DEVICE bool isTouchedBy(const device::Exchange<Team>& exchange, int peer, bool gives) {
+  using device::Path;
+  if (gives) return pathTo(exchange, peer) == Path::kPeerReads;
+  const Path path = pathFrom(exchange, peer);
+  return path == Path::kPeerWrites || (path == Path::kPeerReads && pushedBytes(exchange, exchange.work().rank) != 0);
+}
+// Each block by its own path, all at once.
 template <class Team>
 KOLO_DEVICE_CALL void moveFromOrToRoot(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
-  const bool fromRoot = device::isIn(work.signature.collective, device::kFromRoot);
-  if (work.rank == work.root) {
-    moveAtRoot(exchange, fromRoot);
-  } else {
-    moveWithRoot(exchange, fromRoot);
+  const bool isRoot = work.rank == work.root;
+  const bool gives = device::isIn(work.signature.collective, device::kFromRoot) == isRoot;
+  const int peers = isRoot ? work.ranks - 1 : 1;
+  const auto peerAt = [&](int i) { return isRoot ? exchange.peerAt(i) : work.root; };
+  bool isTouched = false;
+  if (isRoot) copyOwn(exchange);
+  for (int i = 0; i < peers; ++i) {
+    moveBlock(exchange, peerAt(i), gives);
+    isTouched = isTouched || isTouchedBy(exchange, peerAt(i), gives);
   }
+  if (!gives) takeFromHeaders(exchange, peers, peerAt);
+  if (!isTouched) return;
+  awaitFinished(exchange,
+                [&](int peer) { return (isRoot || peer == work.root) && isTouchedBy(exchange, peer, gives); });
 }
 
-// REQUIRES: met all, or announced to all if the rank opens with Opening::kSends (broadcast, gather and scatter: the
-// root has met all, the others the root, or owe that if givesThroughStaging(), and not givesByHeader()).
+// REQUIRES: opened.
 template <class Team>
 KOLO_DEVICE_CALL void runOneShotStaged(device::Exchange<Team>& exchange) {
   using device::Collective;

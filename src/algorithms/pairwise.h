@@ -8,16 +8,19 @@
 #include "device/exchange.h"
 #include "device/folds.h"
 #include "device/headers.h"
+#include "device/offers.h"
 #include "device/peer_memory.h"
-#include "device/transfers.h"
 
 namespace kolo::algorithms {
 
-// A block from where it is; its owner may have it back.
-template <class Team>
-KOLO_DEVICE_CALL void takeAll(device::Exchange<Team>& exchange, int peer) {
-  take(exchange, exchange.pieceFrom(peer), peer, 0);
-  sayFinished(exchange, peer, true);
+// What came with headers, of peers peerAt(0), peerAt(1), ...
+template <class Team, class PeerAt>
+KOLO_DEVICE void takeFromHeaders(device::Exchange<Team>& exchange, int peers, PeerAt peerAt) {
+  exchange.team().spread(peers, [&](int i) {
+    const int peer = peerAt(i);
+    if (pathFrom(exchange, peer) == device::Path::kInline)
+      copyLine(exchange, exchange.pieceFrom(peer), headerOf(exchange, peer).payload);
+  });
 }
 
 // Takes the blocks that are not sent, and waits until this rank's have been taken. REQUIRES: met all.
@@ -27,9 +30,11 @@ KOLO_DEVICE_CALL void tradeDirectly(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   for (int i = 0; i < work.ranks - 1 && !exchange.failed(); ++i) {
     const int peer = exchange.peerAt(i);
-    if (transferFrom(exchange, peer).path == Path::kPeerReads) takeAll(exchange, peer);
+    if (pathFrom(exchange, peer) != Path::kPeerReads) continue;
+    take(exchange, exchange.pieceFrom(peer), peer, 0);
+    sayFinished(exchange, peer, true);
   }
-  awaitFinished(exchange, [&](int peer) { return transferTo(exchange, peer).path == Path::kPeerReads; });
+  awaitFinished(exchange, [&](int peer) { return pathTo(exchange, peer) == Path::kPeerReads; });
 }
 
 // All-to-all, and all-gather. REQUIRES: announced to all.
@@ -43,15 +48,15 @@ KOLO_DEVICE_CALL void runPairwise(device::Exchange<Team>& exchange) {
   copyOwn(exchange);
   const auto with = [&](int peer, bool sends, bool receives) {
     sendAndRecv(
-        exchange, peer, sends && transferTo(exchange, peer).path == Path::kStaged ? 1 : 0,
+        exchange, peer, sends && pathTo(exchange, peer) == Path::kStaged ? 1 : 0,
         [&](int) { return exchange.pieceTo(peer); }, peer,
-        receives && transferFrom(exchange, peer).path == Path::kStaged ? 1 : 0,
-        [&](int) { return exchange.pieceFrom(peer); });
+        receives && pathFrom(exchange, peer) == Path::kStaged ? 1 : 0, [&](int) { return exchange.pieceFrom(peer); });
   };
   bool fits = true;
   for (int i = 0; i < n - 1; ++i) {
-    const auto out = transferTo(exchange, exchange.peerAt(i));
-    fits = fits && (out.path != Path::kStaged || out.piece.bytes <= std::uint64_t{work.slots} * work.chunkBytes);
+    const int peer = exchange.peerAt(i);
+    fits = fits && (pathTo(exchange, peer) != Path::kStaged ||
+                    exchange.pieceTo(peer).bytes <= std::uint64_t{work.slots} * work.chunkBytes);
   }
   if (!fits && !meetRest(exchange)) return;
   for (int round = 0; round < n; ++round) {
@@ -64,7 +69,7 @@ KOLO_DEVICE_CALL void runPairwise(device::Exchange<Team>& exchange) {
     if (peer != work.rank) with(peer, false, true);
   }
   if (work.pairsFromBytes == 0) return;
-  takeFromHeaders(exchange);
+  takeFromHeaders(exchange, n - 1, [&](int i) { return exchange.peerAt(i); });
   tradeDirectly(exchange);
 }
 

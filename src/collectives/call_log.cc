@@ -30,9 +30,9 @@ std::string algorithmOf(const device::Work& work, std::optional<device::Course> 
   }
   switch (*course) {
     case Course::kInWindows: return fmt::format("{} between windows", name(work.direct));
-    case Course::kByReading: return fmt::format("{} by single copies", name(work.direct));
+    case Course::kByReading:
+    case Course::kByWriting: return fmt::format("{} by single copies", name(work.direct));
     case Course::kByBlock: return fmt::format("{} block by block", name(work.direct));
-    case Course::kNothing:
     case Course::kStaged: break;
   }
   return staged;

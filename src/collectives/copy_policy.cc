@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "algorithms/one_shot.h"
-#include "device/work.h"
+#include "device/offers.h"
 
 namespace kolo::collectives {
 namespace {
@@ -82,7 +81,7 @@ std::uint64_t CopyPolicy::pairsFromBytes(const device::Work& work) const {
 
 bool CopyPolicy::mayStageEarly(const device::Work& work) const {
   return ranksShareCores && work.signature.collective == Collective::kGather && device::onlyGives(work) &&
-         work.signature.algorithm == device::Algorithm::kOneShot && !algorithms::givesThroughStaging(work) &&
+         work.signature.algorithm == device::Algorithm::kOneShot && !device::goesThroughSlots(work) &&
          work.partTo(work.root).count * work.elementBytes <= kMostStagedEarly;
 }
 

@@ -17,6 +17,7 @@ namespace {
 
 using device::Algorithm;
 using device::Collective;
+using device::Offer;
 using device::Signature;
 using device::Work;
 
@@ -83,12 +84,12 @@ void useListGather(const Site& site, std::uint64_t bytes, Prepared& prepared) {
 void useSingleCopies(const Site& site, const Operation& operation, std::uint64_t longest, bool isForced,
                      Prepared& prepared) {
   Work& work = prepared.work;
-  device::SharingFacts& sharing = prepared.sharing;
+  device::Sharing& sharing = prepared.sharing;
   const Collective collective = operation.collective;
   const List* const list = operation.list.get();
   if (list != nullptr && collective == Collective::kGather) return useListGather(site, longest, prepared);
   const bool areBlocksKnown = list == nullptr || collective != Collective::kAllToAll || list->areAlike;
-  if (work.direct != Algorithm::kCount && !work.scaled && areBlocksKnown) {
+  if (work.direct != Algorithm::kCount && areBlocksKnown) {
     sharing.readsPeers = site.copies.readsPeers(collective, longest);
     sharing.writesPeers = site.copies.writesPeers(collective, longest);
     // What has been converted for this rank's output is not what the others are to get.
@@ -114,7 +115,7 @@ bool isInWindows(const Site& site, const device::Segments& list) {
 // Whether a rank gives its peers its list: they can load from it and store to it, or are to read and write it by copies
 // of the kernel.
 bool givesList(const Site& site, const Operation& operation, const LaidOut& laidOut, std::uint64_t bytes,
-               const device::SharingFacts& sharing) {
+               const device::Sharing& sharing) {
   const Collective collective = operation.collective;
   // In place, what a rank converts for itself would change under ranks that load it.
   const bool isReadWhileWritten =
@@ -141,8 +142,11 @@ void layOutList(const Site& site, const Operation& operation, std::uint64_t byte
   const LaidOut& laidOut = *prepared.laidOut;
   prepared.edgesEnd = edgesAt + device::kEdges * device::kEdgeBytes;
   work.segments = laidOut.segments();
-  device::SharingFacts& sharing = prepared.sharing;
-  sharing.input.isForPeers = sharing.output.isForPeers = givesList(site, operation, laidOut, bytes, sharing);
+  device::Sharing& sharing = prepared.sharing;
+  if (givesList(site, operation, laidOut, bytes, sharing)) {
+    sharing.input = Offer::kAddress;
+    if (sharing.writesPeers) sharing.output = Offer::kAddress;
+  }
   describeList(laidOut.send, work.sendLayout);
   describeList(laidOut.recv, work.recvLayout);
   if (!inParts) return;
@@ -256,7 +260,7 @@ void useChoice(const Site& site, const planner::Choice& choice, Prepared& prepar
   Work& work = prepared.work;
   work.signature.algorithm = choice.algorithm;
   work.word = work.signature.pack();
-  work.direct = choice.direct;
+  work.direct = work.scaled ? Algorithm::kCount : choice.direct;  // inputs that are to be scaled are of no use to peers
   if (choice.algorithm == Algorithm::kHierarchical) {
     work.hosts = site.hosts;
     work.within = choice.within;
@@ -294,14 +298,21 @@ void findWindows(const Site& site, const Operation& operation, Work& work) {
     work.recvRef = site.findWindow(work.recv, extent(work.recvLayout, device::kReceivesBlocks) * work.elementBytes);
 }
 
+// What a rank offers of a buffer that peers may touch.
+Offer offerOf(const void* buffer, const device::WindowRef& ref, bool byAddress) {
+  if (buffer == nullptr) return Offer::kNothing;
+  if (ref.index != 0) return Offer::kWindow;
+  return byAddress ? Offer::kAddress : Offer::kNothing;
+}
+
 // Which buffers, that are no lists, the peers may touch; and where in windows these lie.
 void shareBuffers(const Site& site, const Operation& operation, std::uint64_t longest, Prepared& prepared) {
   Work& work = prepared.work;
-  device::SharingFacts& sharing = prepared.sharing;
+  device::Sharing& sharing = prepared.sharing;
   const Collective collective = operation.collective;
   // An all-reduce in place puts its result aside until the peers have read.
   const bool readsWhatIsWritten = operation.send == operation.recv && collective == Collective::kAllToAll;
-  bool areForPeers = work.direct != Algorithm::kCount && !work.scaled && !readsWhatIsWritten;
+  bool areForPeers = work.direct != Algorithm::kCount && !readsWhatIsWritten;
   if (areForPeers) findWindows(site, operation, work);
   const bool isPlainGather =
       site.pairsChooseInGather && collective == Collective::kGather && work.signature.algorithm == Algorithm::kOneShot;
@@ -309,17 +320,22 @@ void shareBuffers(const Site& site, const Operation& operation, std::uint64_t lo
     work.pairsFromBytes = site.copies.pairsFromBytes(work);
     areForPeers = areForPeers && longest >= work.pairsFromBytes;
   }
-  sharing.input = {areForPeers && work.send != nullptr, work.sendRef.index != 0};
-  sharing.output = {areForPeers && work.recv != nullptr, work.recvRef.index != 0};
+  if (!areForPeers) return;
+  sharing.input = offerOf(work.send, work.sendRef, sharing.readsPeers);
+  sharing.output = offerOf(work.recv, work.recvRef, sharing.writesPeers);
+  // An input in a window is of no use where the result cannot be written.
+  const bool isWritten =
+      collective == Collective::kAllReduce || (collective == Collective::kReduce && work.rank == work.root);
+  if (isWritten && !sharing.readsPeers && sharing.output != Offer::kWindow) sharing.input = Offer::kNothing;
 }
 
 // Whether the result of an all-reduce is put aside until the peers have read what it is to replace
 // (algorithms/direct.h): between windows, or by reading.
 bool isPutAside(const Operation& operation, const Prepared& prepared) {
-  const device::SharingFacts& sharing = prepared.sharing;
+  const device::Sharing& sharing = prepared.sharing;
   const bool isInPlace = operation.list != nullptr ? operation.list->isInPlace : operation.send == operation.recv;
   const bool isOneShot = prepared.work.direct == Algorithm::kOneShot || (sharing.readsPeers && !sharing.writesPeers);
-  const bool isOffered = sharing.readsPeers || (sharing.input.isForPeers && sharing.input.isInWindow);
+  const bool isOffered = sharing.readsPeers || sharing.input == Offer::kWindow;
   return operation.collective == Collective::kAllReduce && isInPlace && isOneShot && isOffered;
 }
 
@@ -408,7 +424,7 @@ void prepare(const Site& site, Choices& choices, const Operation& operation, Pre
   if (operation.list == nullptr) shareBuffers(site, operation, longest, prepared);
   prepared.scratchBytes = prepared.edgesEnd = scratchFor(operation, prepared, bytes);
   if (operation.list != nullptr) layOutList(site, operation, bytes, prepared);
-  work.sharing = device::sharingOf(prepared.sharing, device::Start::kChecks);
+  work.sharing = prepared.sharing;
   planner::Query query = choices.queryFor(operation);
   query.bytes = bytes;
   work.channels = planner::channelsFor(choice.algorithm, query, *site.machine);

@@ -29,7 +29,7 @@ struct Prepared {
   Call call = kNoCall;   // the call that finds it again; kNoCall: none does
   std::size_t hash = 0;  // by which it is found then
   device::Work work;
-  device::SharingFacts sharing;  // from which a call makes work.sharing
+  device::Sharing sharing;  // the most that a call offers
   executor::Context context;
   std::uint64_t scratchBytes = 0;                            // that the algorithm needs, by all channels together
   std::uint64_t edgesEnd = 0;                                // on the host: of that, and of a list's edges behind it

@@ -4,12 +4,11 @@
 #include <atomic>
 #include <utility>
 
-#include "algorithms/one_shot.h"
 #include "base/caller.h"
 #include "collectives/call_log.h"
 #include "comm/communicator.h"
 #include "device/headers.h"
-#include "device/path.h"
+#include "device/offers.h"
 #include "drivers/cuda/devices.h"
 #include "executor/host/host_team.h"
 
@@ -72,8 +71,8 @@ Status HostBackend::prepareAndRun(const Operation& operation) {
   if (!isTrusted) share(now, device::Start::kChecks);
   KOLO_TRY(isTrusted ? runAgain() : execute());
   // Neither is the block written where it goes, nor taken from where it is.
-  now.isStagedAnyway = now.mayStageEarly && !hasOfferedOutput(now.work.root) &&
-                       device::sharingOf(now.sharing, device::Start::kChecks).input == device::Offer::kNothing;
+  now.isStagedAnyway = now.mayStageEarly && !isOffered(offerOf(now.work.links[now.work.root].theirRecv)) &&
+                       !isOffered(now.sharing.input);
   return {};
 }
 
@@ -115,17 +114,13 @@ Status HostBackend::reduceWords(std::span<std::uint64_t> words, koloRedOp_t op) 
   return run({call, {}, {}}, nullptr);
 }
 
-// Whether the peer's last header said where its output is.
-bool HostBackend::hasOfferedOutput(int peer) const {
-  const device::Link& link = owner_.traffic().links()[static_cast<std::size_t>(peer)];
-  const device::Header& line = link.inbox->header[link.met % device::kHeaderLines];
-  return line.refs.recvWindow != 0 || line.refs.recvOffset != 0;
-}
-
 // How a call of an operation starts, and what this rank offers in it: nothing, where there is no direct form.
 inline void HostBackend::share(Prepared& now, device::Start start) {
   now.work.sharing.start = start;
-  if (now.work.direct != device::Algorithm::kCount) offer(now, start);
+  if (now.work.direct == device::Algorithm::kCount) return;
+  if (now.work.segments != nullptr) owner_.traffic().beginLists();
+  const bool isByAddress = now.sharing.readsPeers || now.sharing.writesPeers;
+  now.work.sharing = sharingIn(now.sharing, start, !isByAddress || owner_.traffic().offersMemory());
 }
 
 // The first time it has been checked before this rank went on, unless the communicator is eager. That the others repeat
@@ -143,20 +138,12 @@ Status HostBackend::runAgain() {
   return execute();
 }
 
-// What this rank offers in a call of an operation that has a direct form.
-void HostBackend::offer(Prepared& now, device::Start start) {
-  if (now.work.segments != nullptr) owner_.traffic().beginLists();
-  if (now.sharing.readsPeers || now.sharing.writesPeers) now.sharing.isReachable = owner_.traffic().offersMemory();
-  now.work.sharing = device::sharingOf(now.sharing, start);
-}
-
 // Whether runAgain() would not wait for other ranks, as far as is known: this rank only gives, and there is room.
 bool HostBackend::runsAtOnce() const {
   const Work& work = operations_.current().work;
   if (owner_.ranks() == 1) return true;
   const bool isLine = work.signature.algorithm == device::Algorithm::kLine;
-  if (owner_.traffic().posts() || !device::onlyGives(work) || !(isLine || algorithms::givesThroughStaging(work)))
-    return false;
+  if (owner_.traffic().posts() || !device::onlyGives(work) || !(isLine || device::goesThroughSlots(work))) return false;
   // One-shot, all ranks of a reduce announce themselves to all.
   const bool toAll =
       owner_.rank() == work.root || (!isLine && !device::isIn(work.signature.collective, device::kMeetsRootOnly));

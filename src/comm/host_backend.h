@@ -64,9 +64,7 @@ class HostBackend final : public Backend {
  private:
   Result<Window*> agreedWindow(Result<Window*> added);
   bool runsAtOnce() const;
-  bool hasOfferedOutput(int peer) const;
   void share(collectives::Prepared& now, device::Start start);
-  void offer(collectives::Prepared& now, device::Start start);
   Status prepareAndRun(const Operation& operation);
   Status execute();
   void followRoot(device::Work& work) const;

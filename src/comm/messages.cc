@@ -161,9 +161,9 @@ void Messages::deliver(const Receive& receive, const Unexpected& message) {
     return;
   }
   Pair& pair = pairs_[static_cast<std::size_t>(message.peer)];
-  const bool isInPlace =
-      !pair.isPosted && pair.out != nullptr && (message.source.index != 0 || message.source.offset != 0);
-  if (!isInPlace) {
+  const bool canRead = !pair.isPosted && pair.out != nullptr;
+  const device::Offer input = canRead ? offerOf(message.source) : device::Offer::kNothing;
+  if (pathOf(false, input, device::Offer::kNothing) != device::Path::kPeerReads) {
     pair.answers.push_back(clear(pair, receive, message, std::move(status)));
   } else {
     std::optional<Status> taken = takeInPlace(pair, receive, message, bytes);

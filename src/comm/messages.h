@@ -85,13 +85,18 @@ class Messages final : public MessageEngine {
   void endAll(const Status& why);
 
  private:
-  // The memory that a message is put straight into, by a posted link.
+  // What a receiver offers for a message that it does not read where it is: memory to put it straight into, by a posted
+  // link.
   struct Clearance {
     koloTransportKey key{};
     std::uint64_t number = 0;    // 0: there is none
     std::uint64_t reroutes = 0;  // of the link when it was given: good for that one alone
     bool endsByAnswer =
         false;  // the send ends with the receiver's word that all has arrived, not when it has been read
+    bool isPut() const {
+      const auto output = number != 0 ? device::Offer::kAddress : device::Offer::kNothing;
+      return device::pathOf(false, device::Offer::kNothing, output) == device::Path::kPeerWrites;
+    }
   };
   struct Send {
     const unsigned char* data;
@@ -217,8 +222,7 @@ class Messages final : public MessageEngine {
   const char* problemWithAnswer(Pair& pair, const device::MessageLine& line);
   static std::string describe(const device::MessageLine& line, const char* problem);
   void takeMessage(int peer, const device::MessageLine& line, const unsigned char* payload);
-  // Whether the receiver is to read the message where it is.
-  bool isRead(const Send& send) const;
+  device::WindowRef sourceOf(const Pair& pair, const Send& send) const;
   void answered(Pair& pair, const device::MessageLine& line);
   // One that has been matched: mostly the oldest, which costs less.
   void forget(std::deque<Receive>::iterator receive) {

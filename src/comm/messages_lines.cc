@@ -7,6 +7,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <limits>
 
 #include "base/datatypes.h"
 #include "collectives/copy_policy.h"
@@ -18,6 +19,8 @@ namespace kolo::comm {
 
 using device::MessageKind;
 using device::MessageLine;
+using device::Offer;
+using device::Path;
 
 namespace {
 
@@ -114,29 +117,34 @@ bool Messages::writeAnswers(int peer) {
   return moved;
 }
 
-bool Messages::isRead(const Send& send) const {
-  return send.bytes > device::kInlineBytes && send.bytes >= setup_.singleCopyBytes;
+// Where the receiver may read a message, if that pays: a copy through a slot costs two passes, so long data in a window
+// is better fetched.
+device::WindowRef Messages::sourceOf(const Pair& pair, const Send& send) const {
+  if (send.bytes <= device::kInlineBytes || pair.isPosted) return {};
+  const device::WindowRef window = windows_.find(send.data, send.bytes);
+  const bool isRead = send.bytes >= setup_.singleCopyBytes && setup_.traffic.offersMemory();
+  const bool fitsLine = window.index <= std::numeric_limits<decltype(MessageLine::window)>::max();
+  if (window.index != 0 && fitsLine && (isRead || send.bytes > std::min(eagerBytes_, collectives::kEagerWindowBytes)))
+    return window;
+  return isRead ? device::WindowRef{reinterpret_cast<std::uint64_t>(send.data), 0} : device::WindowRef{};
 }
 
 // False if it has to wait for a line or a slot.
 bool Messages::startSend(Pair& pair, Send& send, device::More more) {
   MessageLine* line = nextLine(pair);
   if (line == nullptr) return false;
-  const device::WindowRef window =
-      send.bytes > device::kInlineBytes && !pair.isPosted ? windows_.find(send.data, send.bytes) : device::WindowRef{};
-  const bool isOffered = isRead(send) && setup_.traffic.offersMemory();
-  // A copy through a slot costs two passes: long data in a window is better fetched.
-  const bool eager =
-      send.bytes <= eagerBytes_ && (window.index == 0 || send.bytes <= collectives::kEagerWindowBytes) && !isOffered;
+  const device::WindowRef source = sourceOf(pair, send);
+  const bool isEager = !isOffered(offerOf(source)) && send.bytes <= eagerBytes_;
+  const Offer input = isEager ? Offer::kInSlots : offerOf(source);
   line->bytes = send.bytes;
   line->tag = send.tag;
   line->datatype = send.datatype;
   line->window = 0;
-  if (send.bytes <= device::kInlineBytes) {
+  if (pathOf(send.bytes <= device::kInlineBytes, input, Offer::kNothing) == Path::kInline) {
     line->kind = MessageKind::kInline;
     device::copyShort(line->payload, send.data, static_cast<std::uint32_t>(send.bytes));
     end(send.request, {});
-  } else if (eager) {
+  } else if (isEager) {
     unsigned char* slot = nextSlot(pair.eager, pair.in->eagerTaken, pair.outEager);
     if (slot == nullptr) return false;
     executor::copy(slot, send.data, send.bytes, false);
@@ -151,9 +159,9 @@ bool Messages::startSend(Pair& pair, Send& send, device::More more) {
       line->window = windows_.isKnown(send.data, send.bytes, *peers_[pair.peer].device) ? 1 : 0;
       line->offset = 0;
     } else {
-      line->window = static_cast<std::uint8_t>(window.index <= 255 ? window.index : 0);
-      line->offset = line->window != 0 ? window.offset : isOffered ? reinterpret_cast<std::uint64_t>(send.data) : 0;
-      send.isOffered = line->window != 0 || line->offset != 0;
+      line->window = static_cast<std::uint8_t>(source.index);
+      line->offset = source.offset;
+      send.isOffered = isOffered(input);
     }
     pair.asked.push_back(send);
   }
@@ -181,7 +189,7 @@ bool Messages::writeChunks(int peer) {
   bool moved = false;
   while (!pair.cleared.empty()) {
     const auto send = findAsked(pair, pair.cleared.front().id);
-    if (pair.cleared.front().to.number != 0) {
+    if (pair.cleared.front().to.isPut()) {
       if (!putStraight(pair, *send)) break;
       moved = true;
       continue;
@@ -233,7 +241,7 @@ const char* Messages::problemWithAnswer(Pair& pair, const MessageLine& line) {
                ? nullptr
                : "the number of a request whose data the receiver has not had";
   }
-  const bool mayBeAnew = isCleared && send->clearedTo->number != 0 && !isCurrent(pair, *send->clearedTo);
+  const bool mayBeAnew = isCleared && send->clearedTo->isPut() && !isCurrent(pair, *send->clearedTo);
   if (isCleared && !mayBeAnew) return "the number of a request that has been cleared before";
   if (line.bytes > send->bytes) return "more bytes than the request that it clears";
   if (line.clearance.number != 0 && !pair.isPosted) return "a key for memory that is mapped";
@@ -335,7 +343,7 @@ bool Messages::readChunks(int peer) {
   Pair& pair = pairs_[static_cast<std::size_t>(peer)];
   bool moved = false;
   while (!pair.arriving.empty()) {
-    if (pair.arriving.front().registration != nullptr) {
+    if (pair.arriving.front().clearance.isPut()) {
       if (!readLanded(pair)) break;
       moved = true;
       continue;

@@ -103,7 +103,7 @@ device::Fault Messages::beginAgain(int peer) {
   if (device::Fault fault = call(peer); fault.kind != device::Fault::kNone) return fault;
   for (auto next = pair.arriving.begin(), end = pair.arriving.end(); next != end;) {
     const auto stream = next++;
-    if (stream->registration == nullptr || isCurrent(pair, stream->clearance)) continue;
+    if (!stream->clearance.isPut() || isCurrent(pair, stream->clearance)) continue;
     stream->registration.reset();
     stream->clearance = {};
     pair.answers.push_back({MessageKind::kClear, stream->id, std::min(stream->bytes, stream->capacity)});
@@ -115,11 +115,11 @@ device::Fault Messages::beginAgain(int peer) {
 
 // Some transport may be at a buffer of a message.
 bool Messages::goesStraight() const {
-  const auto isPut = [](const Send& send) { return send.clearedTo.has_value() && send.clearedTo->number != 0; };
+  const auto isPut = [](const Send& send) { return send.clearedTo.has_value() && send.clearedTo->isPut(); };
   return std::any_of(pairs_.begin(), pairs_.end(), [&](const Pair& pair) {
     return !pair.leaving.empty() || std::any_of(pair.asked.begin(), pair.asked.end(), isPut) ||
            std::any_of(pair.arriving.begin(), pair.arriving.end(),
-                       [](const Stream& stream) { return stream.registration != nullptr; });
+                       [](const Stream& stream) { return stream.clearance.isPut(); });
   });
 }
 

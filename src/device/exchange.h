@@ -1,9 +1,8 @@
 // One operation as one team carries it out: the team, the description of the operation, and this rank's link to each
 // peer. What algorithms do with it are free functions, a file for each idea:
 //   headers.h        opening the operation towards peers, and meeting them
-//   offers.h         what headers say of buffers
+//   offers.h         what headers say of buffers, and which path follows
 //   peer_memory.h    reading and writing buffers of peers
-//   transfers.h      blocks that have a path of their own
 //   slots.h          staging in the receiver's memory
 //   chunks.h         the verbs of rings and trees: send, receive, fold, forward
 //   folds.h          copies and reductions

@@ -25,11 +25,6 @@ KOLO_DEVICE const Header& headerOf(const Exchange<Team>& exchange, int peer) {
   return lineOf(link, link.met);
 }
 
-// Whether each block may go its own way, whatever the others do.
-KOLO_DEVICE bool blocksHaveOwnPaths(const Work& work) {
-  return work.pairsFromBytes != 0 || isIn(work.signature.collective, kMeetsRootOnly);
-}
-
 // ---- reading them, by one thread
 
 // The line lies in memory that the peer may write at any time.
@@ -55,7 +50,7 @@ template <class Team>
 KOLO_DEVICE void takeHeader(Exchange<Team>& exchange, int peer) {
   const Work& work = exchange.work();
   ++exchange.linkTo(peer).met;
-  if (work.direct != Algorithm::kCount || blocksHaveOwnPaths(work)) takeRefs(exchange, peer);
+  if (work.direct != Algorithm::kCount) takeRefs(exchange, peer);
   checkHeader(exchange, peer, {work.word, work.countFrom != nullptr ? work.countFrom[peer] : work.headerCount},
               work.countTo != nullptr ? work.countTo[peer] : work.headerCount);
 }
@@ -118,15 +113,15 @@ KOLO_DEVICE void writeHeader(Exchange<Team>& exchange, int peer, const void* pay
     copyShort(line.payload, payload, payloadBytes);
   } else {
     const WindowRef send = offeredInput(work, peer), recv = offeredOutput(work, peer);
-    line.refs = {send.offset, recv.offset, send.index, stagesEarly(work) ? kStagedEarly : recv.index};
+    line.refs = {send.offset, recv.offset, send.index, recv.index};
   }
   exchange.signal(
       link, line.number, number,
       {0, &line, kHeaderBytesBeforeNumber});  // [header] everything above is visible to a reader of this number
 }
 
-// Opens the operation towards a peer. Waits only if as many headers as may be are owed by it. As often as the peer
-// announces itself to this rank; meet() or owe() must follow.
+// Opens the operation towards a peer. Waits only if the peer owes as many headers as it may. In an operation a rank
+// posts as many headers to a peer as the peer posts to it, and each must be followed by meet() or owe().
 template <class Team>
 KOLO_DEVICE_CALL void announce(Exchange<Team>& exchange, int peer, const void* payload = nullptr,
                                std::uint32_t payloadBytes = 0) {

@@ -21,6 +21,7 @@
 
 #include "device/atomics.h"
 #include "device/host_device.h"
+#include "device/path.h"
 #include "device/views.h"
 
 namespace kolo::device {
@@ -36,8 +37,13 @@ struct WindowRef {
   std::uint64_t offset = 0;
   std::uint32_t index = 0;
 };
-// Whether it names a place: one in a window, or an address.
-KOLO_DEVICE bool isGiven(const WindowRef& ref) { return ref.index != 0 || ref.offset != 0; }
+// In the place of a window's index: what a header says of an input that comes through the slots, whatever the peer
+// offers.
+inline constexpr std::uint32_t kInSlots = 0xffffffffu;
+KOLO_DEVICE Offer offerOf(const WindowRef& ref) {
+  if (ref.index != 0) return ref.index != kInSlots ? Offer::kWindow : Offer::kInSlots;
+  return ref.offset != 0 ? Offer::kAddress : Offer::kNothing;
+}
 
 // A rank's part of a window, as this process sees it.
 struct WindowPart {
@@ -45,10 +51,6 @@ struct WindowPart {
   std::uint64_t bytes = 0;
 };
 inline constexpr std::uint32_t kMostWindows = 4096;  // of a communicator
-
-// In a header of a rank that stages early, in the place of the window of its output: what it gives comes through the
-// slots, whatever the peer offers.
-inline constexpr std::uint32_t kStagedEarly = 0xffffffffu;
 
 struct alignas(64) Header {
   // First, so that a vector load of the payload does not reach into the next line. The peer writes there next. To fetch

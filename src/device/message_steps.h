@@ -21,7 +21,7 @@ KOLO_DEVICE void announceMessage(Exchange<Team>& exchange, int peer, const Messa
   Header& line = link.outbox->header[number % kHeaderLines];
   line.signature = flow.word;
   line.count = flow.count;
-  line.refs = {flow.ref.index != 0 ? flow.ref.offset : 0, 0, flow.ref.index, 0};
+  line.refs = {flow.ref.offset, 0, flow.ref.index, 0};
   exchange.signal(link, line.number, number, {0, &line, kHeaderBytesBeforeNumber});  // [header]
 }
 template <class Team>

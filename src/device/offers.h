@@ -1,6 +1,6 @@
-// What headers say of buffers: what this rank offers its peers, and what they have offered it. What is called a peer's
+// What headers say of buffers, and the other facts of an operation from which path.h decides. What is called a peer's
 // input or output is the part that concerns this rank: all of a buffer that is not divided, else its own block,
-// wherever that lies. Of its own buffers, too, this rank sees the part that concerns itself.
+// wherever that lies. Of this rank's buffers, too, it is that part.
 #pragma once
 
 #include <cstdint>
@@ -14,40 +14,32 @@
 
 namespace kolo::device {
 
-// ---- this rank's own
+// ---- what this rank's header says
 
-// What a header says about the part of a buffer that concerns the peer. REQUIRES: something is offered.
+// Of a list: where the segments are, in the place of the input, and their id in that of the output. A block begins at
+// one logical address on all ranks.
+KOLO_DEVICE WindowRef listOffered(const Work& work, std::uint64_t what) {
+  return {isOffered(work.sharing.input) ? what : 0, 0};
+}
 KOLO_DEVICE WindowRef placeOffered(const Work& work, Offer offer, const WindowRef& ref, const unsigned char* buffer,
                                    const Range& part) {
-  if (work.bytesOf(part.count) < work.pairsFromBytes) return {};
+  if (!isOffered(offer) || work.bytesOf(part.count) < work.pairsFromBytes) return {};
   const std::uint64_t begin = work.bytesOf(part.begin);
   if (offer == Offer::kWindow) return {ref.offset + begin, ref.index};
   return {reinterpret_cast<std::uint64_t>(buffer) + begin, 0};
 }
-// Of a list: where the segments are, in the place of the input, and their id in that of the output. A block begins at
-// one logical address on all ranks.
-KOLO_DEVICE WindowRef listOffered(const Work& work, std::uint64_t what) {
-  return {work.sharing.input != Offer::kNothing ? what : 0, 0};
-}
-
 KOLO_DEVICE WindowRef offeredInput(const Work& work, int peer) {
+  if (work.sharing.input == Offer::kInSlots) return {0, kInSlots};
   if (work.segments != nullptr) return listOffered(work, reinterpret_cast<std::uint64_t>(work.segments));
-  if (work.sharing.input == Offer::kNothing) return {};
   return placeOffered(work, work.sharing.input, work.sendRef, work.send, work.partTo(peer));
 }
 KOLO_DEVICE WindowRef offeredOutput(const Work& work, int peer) {
   if (work.segments != nullptr) return listOffered(work, work.segments->id);
-  if (work.sharing.output == Offer::kNothing) return {};
   return placeOffered(work, work.sharing.output, work.recvRef, work.recv, work.partFrom(peer));
 }
-KOLO_DEVICE bool stagesEarly(const Work& work) { return work.sharing.start == Start::kStagesEarly; }
 
-// ---- the peers'; after meet(peer)
+// ---- what the peers' headers say, and this rank's own; after meet(peer)
 
-template <class Team>
-KOLO_DEVICE bool isStagedEarly(const Exchange<Team>& exchange, int peer) {
-  return exchange.linkTo(peer).theirRecv.index == kStagedEarly;
-}
 template <class Team>
 KOLO_DEVICE WindowRef sendRefOf(const Exchange<Team>& exchange, int peer) {
   return peer == exchange.work().rank ? offeredInput(exchange.work(), peer) : exchange.linkTo(peer).theirSend;
@@ -56,30 +48,87 @@ template <class Team>
 KOLO_DEVICE WindowRef recvRefOf(const Exchange<Team>& exchange, int peer) {
   return peer == exchange.work().rank ? offeredOutput(exchange.work(), peer) : exchange.linkTo(peer).theirRecv;
 }
-template <class Team>
-KOLO_DEVICE bool sendIsShared(const Exchange<Team>& exchange, int peer) {
-  return sendRefOf(exchange, peer).index != 0;
+
+// ---- the facts of a block
+
+// Whether a block may be written by its giver: to the root of a gather, but not into a list of the root's.
+KOLO_DEVICE bool mayBeWritten(const Work& work, std::uint64_t bytes) {
+  return work.signature.collective == Collective::kGather && work.segments == nullptr &&
+         work.direct != Algorithm::kCount && bytes >= work.pairsFromBytes;
 }
+// From this rank to a peer. After meet(peer), unless goesThroughSlots(): then nothing of its header matters.
 template <class Team>
-KOLO_DEVICE bool recvIsShared(const Exchange<Team>& exchange, int peer) {
-  return recvRefOf(exchange, peer).index != 0;
+KOLO_DEVICE Path pathTo(const Exchange<Team>& exchange, int peer) {
+  const Work& work = exchange.work();
+  const std::uint64_t bytes = exchange.pieceTo(peer).bytes;
+  const bool mayOffer = work.blocksMayBeDirect() && bytes >= work.pairsFromBytes;
+  return pathOf(work.fitsHeader(bytes), mayOffer ? work.sharing.input : Offer::kNothing,
+                mayBeWritten(work, bytes) ? offerOf(exchange.linkTo(peer).theirRecv) : Offer::kNothing);
 }
-// Whether the peer's input may be taken, by whatever way.
+// From a peer to this rank. After meet(peer). Only the giver knows from which length on it offers a block.
 template <class Team>
-KOLO_DEVICE bool sendIsReadable(const Exchange<Team>& exchange, int peer) {
-  return isGiven(sendRefOf(exchange, peer));
+KOLO_DEVICE Path pathFrom(const Exchange<Team>& exchange, int peer) {
+  const Work& work = exchange.work();
+  const std::uint64_t bytes = exchange.pieceFrom(peer).bytes;
+  return pathOf(work.fitsHeader(bytes),
+                work.blocksMayBeDirect() ? offerOf(exchange.linkTo(peer).theirSend) : Offer::kNothing,
+                mayBeWritten(work, bytes) ? work.sharing.output : Offer::kNothing);
 }
-// Whether something may be put into the peer's output, by whatever way.
-template <class Team>
-KOLO_DEVICE bool recvIsWritable(const Exchange<Team>& exchange, int peer) {
-  if (exchange.work().segments != nullptr && !exchange.work().sharing.writesPeers) return false;
-  return isGiven(recvRefOf(exchange, peer));
+
+// ---- the facts of an operation
+
+// Whether all ranks exchange headers before data, or with them: Meeting::kAll in the catalogue, which is not included
+// here because a change of a cost would compile all kernels anew. A unit test compares the two.
+KOLO_DEVICE bool meetsAll(Algorithm algorithm) {
+  return algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot || algorithm == Algorithm::kPairwise;
 }
-// Whether the peer's input is its output.
+
+// Whether what this rank gives goes through slots whatever the headers say: its own buffers rule out the other ways.
+// Of the blocks of an all-to-all that have paths of their own, those that do go first. Of operations with a root this
+// is asked of a rank that only gives, and by one_shot.
+KOLO_DEVICE bool goesThroughSlots(const Work& work) {
+  const Collective collective = work.signature.collective;
+  const bool isForced = work.direct == Algorithm::kCount || !isOffered(work.sharing.input);
+  if (isIn(collective, kGivesAndTakes))
+    return meetsAll(work.signature.algorithm) && (isForced || work.pairsFromBytes != 0);
+  if (work.signature.algorithm != Algorithm::kOneShot || !onlyGives(work)) return false;
+  if (collective != Collective::kGather) return isForced;
+  // The root of a gather may offer a place, whatever this rank offers.
+  const std::uint64_t bytes = work.bytesOf(work.partTo(work.root).count);
+  return mayBeWritten(work, bytes) ? work.sharing.input == Offer::kInSlots : isForced || bytes < work.pairsFromBytes;
+}
+
+KOLO_DEVICE Opening openingOf(const Work& work) {
+  const bool isBarrier = work.signature.collective == Collective::kBarrier;
+  return openingOf({.meets = work.direct != Algorithm::kCount || (meetsAll(work.signature.algorithm) && !isBarrier),
+                    .goesThroughSlots = goesThroughSlots(work),
+                    .gets = !onlyGives(work),
+                    .defersChecks = defersChecks(work.sharing.start)});
+}
+
+// REQUIRES: opened so.
 template <class Team>
-KOLO_DEVICE bool isInPlace(const Exchange<Team>& exchange, int peer) {
-  const WindowRef send = sendRefOf(exchange, peer), recv = recvRefOf(exchange, peer);
-  return send.index == recv.index && send.offset == recv.offset;
+KOLO_DEVICE_CALL Course courseOf(const Exchange<Team>& exchange, Opening opening) {
+  const Work& work = exchange.work();
+  const Collective collective = work.signature.collective;
+  if (opening != Opening::kMeets || work.direct == Algorithm::kCount) return courseOf({});  // no header says anything
+  const bool isAllReduce = collective == Collective::kAllReduce;
+  CourseFacts facts{.hasRoot = isIn(collective, kMeetsRootOnly),
+                    .readsPeers = work.sharing.readsPeers,
+                    .writesPeers = work.sharing.writesPeers && isAllReduce,
+                    .isTwoShot = work.direct == Algorithm::kTwoShot};
+  if (facts.hasRoot) {
+    (collective == Collective::kGather ? facts.outputs : facts.inputs) =
+        offerOf(collective == Collective::kGather ? recvRefOf(exchange, work.root) : sendRefOf(exchange, work.root));
+    return courseOf(facts);
+  }
+  facts.inputs = facts.outputs = Offer::kWindow;
+  for (int rank = 0; rank < work.ranks; ++rank) {
+    facts.inputs = leastOf(facts.inputs, offerOf(sendRefOf(exchange, rank)));
+    if (isAllReduce || (collective == Collective::kReduce && rank == work.root))
+      facts.outputs = leastOf(facts.outputs, offerOf(recvRefOf(exchange, rank)));
+  }
+  return courseOf(facts);
 }
 
 }  // namespace kolo::device

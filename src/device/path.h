@@ -1,11 +1,8 @@
-// Which path data takes (D15), as functions of facts:
-//  - Of a call: what the rank offers its peers (sharingOf). A Work has the answer, Work::sharing.
-//  - Of an operation: how a rank opens it, before it has read a header (openingOf), and how its data goes (courseOf).
-//    All ranks must come to the same course. So what decides is known to all alike, or comes to all with the headers.
-//  - Of a block between two ranks, where each block has a path of its own: with a root, and where only the two ranks of
-//    a pair know how long the block is (pathOf). Both ranks must come to the same path, each from its own side of the
-//    block and from the peer's header.
-// collectives/prepare.cc, comm/host_backend.cc, algorithms/course.h and device/transfers.h gather the facts.
+// Which way data takes (D15): pure functions of facts, the same for collectives and for messages. device/offers.h
+// gathers the facts of collectives, comm/messages*.cc and algorithms/messages.h those of messages.
+//
+// Each fact is known to all ranks that need it, or comes to them with a header or a message's line. So both ends of a
+// block come to the same path, each from its own side.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -16,15 +13,18 @@
 
 namespace kolo::device {
 
-// ---- what ranks share
+// ---- what ranks offer
 
-// What a rank's headers say of one of its buffers. A block that is too short for a direct transfer is never offered
-// (Work::pairsFromBytes).
+// What a rank says of one of its buffers, or of the part of it that concerns a peer. From the least that a peer can do
+// with it to the most.
 enum class Offer : std::uint8_t {
+  kInSlots,  // of an input: it goes into slots before the peers ask for it, whatever they offer
   kNothing,
-  kWindow,  // its place in a window
-  kAddress  // its address in this process; of a list, the address of the segments
+  kAddress,  // its address in this process; of a list, the address of the segments
+  kWindow    // its place in a window
 };
+KOLO_DEVICE constexpr bool isOffered(Offer offer) { return offer > Offer::kNothing; }
+KOLO_DEVICE constexpr Offer leastOf(Offer a, Offer b) { return a < b ? a : b; }
 
 // How a rank's call starts. The rank decides it alone: its headers tell the peers what they need to know.
 enum class Start : std::uint8_t {
@@ -34,64 +34,52 @@ enum class Start : std::uint8_t {
 };
 KOLO_DEVICE constexpr bool defersChecks(Start start) { return start != Start::kChecks; }
 
-// One of this rank's buffers.
-struct BufferFacts {
-  bool isForPeers = false;  // it exists, and peers may touch it in this operation: nothing changes what they read
-  bool isInWindow = false;
-};
-
-struct SharingFacts {
+struct Sharing {
   // Ordinary memory, which lies in no window: whether inputs are read, and outputs written, by their address. All ranks
   // that decide alike agree on it.
   bool readsPeers = false, writesPeers = false;
-  BufferFacts input, output;
-  bool isReachable = true;  // other processes may touch the memory of this one
-};
-
-struct Sharing {
-  bool readsPeers = false, writesPeers = false;  // as agreed
-  // What this rank offers in this call.
+  // What this rank offers.
   Offer input = Offer::kNothing, output = Offer::kNothing;
   Start start = Start::kChecks;
 };
 
-KOLO_DEVICE constexpr Offer offerOf(const BufferFacts& buffer, bool byAddress) {
-  if (!buffer.isForPeers) return Offer::kNothing;
-  if (buffer.isInWindow) return Offer::kWindow;
-  return byAddress ? Offer::kAddress : Offer::kNothing;
-}
-KOLO_DEVICE constexpr Sharing sharingOf(const SharingFacts& facts, Start start) {
-  Sharing sharing{.readsPeers = facts.readsPeers, .writesPeers = facts.writesPeers, .start = start};
-  if (start == Start::kStagesEarly) return sharing;
-  sharing.input = offerOf(facts.input, facts.readsPeers && facts.isReachable);
-  sharing.output = offerOf(facts.output, facts.writesPeers && facts.isReachable);
-  return sharing;
+// What a rank offers in one call, of what it may offer at most. isReachable: other processes may touch its memory.
+KOLO_DEVICE constexpr Sharing sharingIn(const Sharing& most, Start start, bool isReachable) {
+  const auto now = [&](Offer offer) { return offer == Offer::kAddress && !isReachable ? Offer::kNothing : offer; };
+  const bool isEarly = start == Start::kStagesEarly;
+  return {most.readsPeers, most.writesPeers, isEarly ? Offer::kInSlots : now(most.input),
+          isEarly ? Offer::kNothing : now(most.output), start};
 }
 
-// ---- a block
+// ---- a block of a collective, or a message
 
 enum class Path : std::uint8_t {
-  kInline,     // with the header
+  kInline,     // with the header or the line
   kStaged,     // through slots: the giver fills them, the receiver empties them
   kPeerReads,  // the receiver reads it where it is, in a window or in ordinary memory
-  kPeerWrites  // the giver writes it where it goes: to the root of a gather
+  kPeerWrites  // the giver writes it where it goes
 };
 
-// What decides. Each fact is known to both ranks, or comes to the other one with the header.
-struct BlockFacts {
-  bool fitsHeader = false;       // it is so short that it goes with its pair's header
-  bool hasOwnPath = false;       // else the algorithm moves all blocks alike, through slots
-  bool isStagedEarly = false;    // the giver has filled slots without waiting for the receiver's header
-  bool mayBeWritten = false;     // it goes to the root of a gather, and is long enough
-  bool outputIsOffered = false;  // the receiver's header says where it goes; read only if mayBeWritten
-  bool inputIsOffered = false;   // the giver's header says where it is
-};
+// fitsLine: in a header, or in a message's line. input: what the giver offers of this block; output: what the receiver
+// offers for it, nothing where givers never write.
+//
+//   fitsLine  input       output      path
+//   yes       any         any         kInline
+//   no        kInSlots    any         kStaged
+//   no        any other   offered     kPeerWrites
+//   no        offered     kNothing    kPeerReads
+//   no        kNothing    kNothing    kStaged
+KOLO_DEVICE constexpr Path pathOf(bool fitsLine, Offer input, Offer output) {
+  if (fitsLine) return Path::kInline;
+  if (input == Offer::kInSlots) return Path::kStaged;
+  if (isOffered(output)) return Path::kPeerWrites;
+  return isOffered(input) ? Path::kPeerReads : Path::kStaged;
+}
 
-KOLO_DEVICE constexpr Path pathOf(const BlockFacts& block) {
-  if (block.fitsHeader) return Path::kInline;
-  if (!block.hasOwnPath || block.isStagedEarly) return Path::kStaged;
-  if (block.mayBeWritten && block.outputIsOffered) return Path::kPeerWrites;
-  return block.inputIsOffered ? Path::kPeerReads : Path::kStaged;
+// Whether the root of a broadcast puts a part of it into a peer's buffer, while the peer reads the rest: it has nothing
+// else to do, in place, and can write there. input: the root's; output: the peer's.
+KOLO_DEVICE constexpr bool isPushed(Offer input, bool isInPlace, Offer output) {
+  return isInPlace && isOffered(input) && isOffered(output);
 }
 
 // ---- an operation
@@ -104,62 +92,46 @@ enum class Opening : std::uint8_t {
   kOwes          // posts headers; those of the others are checked in a later call
 };
 
-// What decides, all of it known without a header. This rank's own buffers, and how its call starts, are its own
-// affair: they change when it waits, and not how data goes.
+// What decides, all of it known without a header.
 struct OpeningFacts {
-  bool algorithmMeetsAll = false;  // Meeting::kAll in the catalogue
-  bool hasDirectForm = false;      // data may go without slots
-  bool isBarrier = false;
-  bool endsAtRoot = false;           // all data has one end at the root
-  bool givesAndTakes = false;        // every rank gives something to every other, and takes something
-  bool pairsDecide = false;          // every rank exchanges with every other, and each pair sees to its blocks
-  bool readsPeers = false;           // inputs may be read by their address
-  bool isScaled = false;             // inputs cannot be used as they are
-  bool ownBuffersAreShared = false;  // offered in windows
-  bool givesThroughSlots = false;    // it only gives, and through slots whatever the headers say
-  bool defersChecks = false;         // the call may leave headers for later
+  bool meets = false;             // the algorithm, or the direct form, needs the headers of all others or of the root
+  bool goesThroughSlots = false;  // what this rank gives, whatever the headers say
+  bool gets = false;              // this rank gets something
+  bool defersChecks = false;      // the call may leave headers for later
 };
 
-// Whether this rank's data goes through slots whatever the headers say: its own buffers rule out the other ways, which
-// need those of all. Then one wait is enough, which counts most where ranks share cores.
-KOLO_DEVICE constexpr bool sendsFirst(const OpeningFacts& facts) {
-  if (facts.endsAtRoot) return false;
-  if (facts.pairsDecide) return true;
-  if (!facts.algorithmMeetsAll || !facts.givesAndTakes || facts.readsPeers) return false;
-  return !facts.hasDirectForm || facts.isScaled || !facts.ownBuffersAreShared;
-}
+// A rank that sends before it reads headers waits once only, which counts most where ranks share cores.
 KOLO_DEVICE constexpr Opening openingOf(const OpeningFacts& facts) {
-  if (sendsFirst(facts)) return Opening::kSends;
-  if (facts.isBarrier || !(facts.hasDirectForm || facts.algorithmMeetsAll)) return Opening::kByAlgorithm;
-  return facts.defersChecks && facts.givesThroughSlots ? Opening::kOwes : Opening::kMeets;
+  if (!facts.meets) return Opening::kByAlgorithm;
+  if (!facts.goesThroughSlots) return Opening::kMeets;
+  if (facts.gets) return Opening::kSends;
+  return facts.defersChecks ? Opening::kOwes : Opening::kMeets;
 }
 
-// How the data of an operation goes.
+// How the data of an operation goes. All ranks come to the same course.
 enum class Course : std::uint8_t {
-  kNothing,    // it went with the header
   kStaged,     // through slots, by the operation's algorithm
-  kByBlock,    // each block by its own path
+  kByBlock,    // from or to a root, each block by its own path
   kInWindows,  // ranks read and write the peers' windows
-  kByReading   // ranks read the peers' inputs, in windows or not
+  kByReading,  // ranks read the peers' inputs, in windows or not
+  kByWriting   // besides, they write the peers' outputs
 };
 
 struct CourseFacts {
-  bool wentWithHeader = false;
-  bool hasDirectForm = false;
-  bool owes = false;               // the headers have not been read
-  bool endsAtRoot = false;         // all data has one end at the root
-  bool blocksMayDiffer = false;    // only pairs know how long a block is
-  bool rootOffers = false;         // in its header: where a gather goes, where the data of others is
-  bool buffersAreShared = false;   // those of all ranks
-  bool inputsAreReadable = false;  // those of all ranks
+  bool hasRoot = false;                          // all data has one end at a root, with which alone ranks meet
+  bool readsPeers = false, writesPeers = false;  // by address, as agreed
+  bool isTwoShot = false;                        // the direct form needs to write, where it can be written
+  Offer inputs = Offer::kNothing, outputs = Offer::kNothing;  // the least in the headers; with a root, in the root's
 };
 
 KOLO_DEVICE constexpr Course courseOf(const CourseFacts& facts) {
-  if (facts.wentWithHeader) return Course::kNothing;
-  if (!facts.hasDirectForm || facts.owes) return Course::kStaged;
-  if (facts.endsAtRoot) return facts.blocksMayDiffer || facts.rootOffers ? Course::kByBlock : Course::kStaged;
-  if (facts.buffersAreShared) return Course::kInWindows;
-  return facts.inputsAreReadable ? Course::kByReading : Course::kStaged;
+  if (facts.hasRoot)
+    return isOffered(facts.inputs) || facts.outputs == Offer::kWindow ? Course::kByBlock : Course::kStaged;
+  if (leastOf(facts.inputs, facts.outputs) == Offer::kWindow) return Course::kInWindows;
+  if (!facts.readsPeers || !isOffered(facts.inputs)) return Course::kStaged;
+  if (!facts.writesPeers) return Course::kByReading;
+  if (isOffered(facts.outputs)) return Course::kByWriting;
+  return facts.isTwoShot ? Course::kStaged : Course::kByReading;
 }
 
 }  // namespace kolo::device

@@ -24,24 +24,24 @@ KOLO_DEVICE unsigned char* placeOf(const Exchange<Team>& exchange, int peer, con
     exchange.team().fail({.kind = Fault::kCorrupt, .peer = link.peer, .signature = ref.index, .count = ref.offset});
   return place;
 }
-// Where bytes [begin, begin + bytes) of a peer's input or output lie, as this process sees it; nullptr, after a
-// failure, if the peer has registered no such memory. REQUIRES: it is shared.
+// Where bytes [begin, begin + bytes) of a peer's output, or of a rank's input, lie, as this process sees it; nullptr,
+// after a failure, if the peer has registered no such memory. REQUIRES: it is offered in a window.
+template <class Team>
+KOLO_DEVICE unsigned char* recvOf(const Exchange<Team>& exchange, int peer, std::uint64_t begin, std::uint64_t bytes) {
+  return placeOf(exchange, peer, exchange.linkTo(peer).theirRecv, begin, bytes);
+}
 template <class Team>
 KOLO_DEVICE const unsigned char* sendOf(const Exchange<Team>& exchange, int peer, std::uint64_t begin,
                                         std::uint64_t bytes) {
   return peer == exchange.work().rank ? exchange.pieceTo(peer).after(begin).data
                                       : placeOf(exchange, peer, exchange.linkTo(peer).theirSend, begin, bytes);
 }
-template <class Team>
-KOLO_DEVICE unsigned char* recvOf(const Exchange<Team>& exchange, int peer, std::uint64_t begin, std::uint64_t bytes) {
-  return peer == exchange.work().rank ? exchange.pieceFrom(peer).after(begin).data
-                                      : placeOf(exchange, peer, exchange.linkTo(peer).theirRecv, begin, bytes);
-}
 
 // The peer's list, if buffers are lists: one table has its input and its output. REQUIRES: its input is offered.
 template <class Team>
 KOLO_DEVICE PeerSegments theirSegments(const Exchange<Team>& exchange, int peer) {
-  return {exchange.linkTo(peer).peer, sendRefOf(exchange, peer).offset, recvRefOf(exchange, peer).offset};
+  const Link& link = exchange.linkTo(peer);
+  return {link.peer, link.theirSend.offset, link.theirRecv.offset};
 }
 template <class Team>
 KOLO_DEVICE bool isListOf(const Exchange<Team>& exchange, int peer) {
@@ -82,7 +82,8 @@ KOLO_DEVICE unsigned char* plainRun(const Segments& list, const unsigned char* p
 template <class Team>
 KOLO_DEVICE_CALL const unsigned char* inMemory(const Exchange<Team>& exchange, int peer, std::uint64_t begin,
                                                std::uint64_t& bytes) {
-  if (peer == exchange.work().rank || sendIsShared(exchange, peer)) return sendOf(exchange, peer, begin, bytes);
+  if (peer == exchange.work().rank || offerOf(exchange.linkTo(peer).theirSend) == Offer::kWindow)
+    return sendOf(exchange, peer, begin, bytes);
   if constexpr (Team::kReadsLists) {
     if (isListOf(exchange, peer) && bytes != 0) {
       if (const Segments* const list = loadableList(exchange, peer)) {
@@ -113,8 +114,8 @@ KOLO_DEVICE_CALL const unsigned char* bring(const Exchange<Team>& exchange, Piec
       return scratch.data;
     }
   }
-  exchange.team().read(exchange.linkTo(peer).peer, scratch.data, sendRefOf(exchange, peer).offset + begin,
-                       scratch.bytes);
+  const Link& link = exchange.linkTo(peer);
+  exchange.team().read(link.peer, scratch.data, link.theirSend.offset + begin, scratch.bytes);
   return scratch.data;
 }
 // Fills `dst` from a rank's input, from byte `begin` of that on. REQUIRES: readable. All threads call.
@@ -136,7 +137,7 @@ KOLO_DEVICE_CALL void take(const Exchange<Team>& exchange, Piece dst, int peer, 
 template <class Team>
 KOLO_DEVICE_CALL unsigned char* storesAt(const Exchange<Team>& exchange, int peer, std::uint64_t begin,
                                          std::uint64_t bytes) {
-  if (recvIsShared(exchange, peer)) return recvOf(exchange, peer, begin, bytes);
+  if (offerOf(exchange.linkTo(peer).theirRecv) == Offer::kWindow) return recvOf(exchange, peer, begin, bytes);
   if constexpr (Team::kReadsLists) {
     if (isListOf(exchange, peer)) {
       const unsigned char* const place = exchange.pieceFrom(exchange.work().rank).after(begin).data;
@@ -160,17 +161,18 @@ KOLO_DEVICE_CALL void put(const Exchange<Team>& exchange, int peer, std::uint64_
       return moves.put(theirSegments(exchange, peer), place, src);
     }
   }
-  if (recvIsShared(exchange, peer)) {
+  const Link& link = exchange.linkTo(peer);
+  if (offerOf(link.theirRecv) == Offer::kWindow) {
     copy(exchange, recvOf(exchange, peer, begin, src.bytes), src.data, src.bytes, exchange.work().streaming);
   } else if (src.bytes != 0 && !exchange.failed()) {
-    exchange.team().write(exchange.linkTo(peer).peer, recvRefOf(exchange, peer).offset + begin, src.data, src.bytes);
+    exchange.team().write(link.peer, link.theirRecv.offset + begin, src.data, src.bytes);
   }
 }
 
 // ---- the end
 
-// What has been read in the peer's buffers was what the peer had there for this operation; otherwise this rank waits
-// for the reason of the failure.
+// After reads of the peer's buffers. If these may have changed meanwhile, this rank waits for the reason of the
+// failure, and so the operation fails.
 template <class Team>
 KOLO_DEVICE void confirm(const Exchange<Team>& exchange, const Link& link) {
   if (!exchange.failed() && mayHaveChanged(link))
@@ -179,8 +181,8 @@ KOLO_DEVICE void confirm(const Exchange<Team>& exchange, const Link& link) {
 // By one thread, in spread().
 template <class Team>
 KOLO_DEVICE void sayDone(const Exchange<Team>& exchange, Link& link) {
-  exchange.signal(link, link.outbox->signals.done, ++link.taken);
-}  // [done] after all loads and stores by this team
+  exchange.signal(link, link.outbox->signals.done, ++link.taken);  // [done] after all loads and stores by this team
+}
 template <class Team>
 KOLO_DEVICE void awaitDone(const Exchange<Team>& exchange, Link& link) {
   ++link.finished;

@@ -183,8 +183,6 @@ struct Work {
   Signature signature;
   std::uint64_t word = 0;  // signature.pack()
   // The algorithm to use if all buffers lie in windows: kOneShot or kTwoShot, or kCount for "the same in either case".
-  // All ranks read this from all headers, so they decide alike although each knows only its own buffers beforehand; or
-  // ranks that meet do, each pair for itself.
   Algorithm direct = Algorithm::kCount;
   ReduceOp op = ReduceOp::kSum;
   std::uint32_t divisor = 1;  // avg: the number of ranks
@@ -270,6 +268,10 @@ struct Work {
   // Whether some of the output lies where the input does.
   KOLO_DEVICE bool isInPlace() const { return segments != nullptr ? segments->isInPlace != 0 : send == recv; }
 
+  // Whether each block may go directly, whatever the others do.
+  KOLO_DEVICE bool blocksMayBeDirect() const {
+    return direct != Algorithm::kCount && (pairsFromBytes != 0 || isIn(signature.collective, kMeetsRootOnly));
+  }
   // Whether a block of a pair's own goes with its header.
   KOLO_DEVICE bool fitsHeader(std::uint64_t bytes) const { return pairsFromBytes != 0 && bytes <= kHeaderPayloadBytes; }
 

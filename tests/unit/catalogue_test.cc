@@ -113,7 +113,7 @@ TEST_CASE("catalogue: every algorithm has costs, unless it consists of steps") {
 TEST_CASE("catalogue: device code knows which algorithms let all ranks meet") {
   for (const algorithms::Row& row : algorithms::kCatalogue) {
     INFO(row.name);
-    CHECK(algorithms::meetsAll(row.algorithm) == (row.meeting == algorithms::Meeting::kAll));
+    CHECK(device::meetsAll(row.algorithm) == (row.meeting == algorithms::Meeting::kAll));
   }
 }
 
