@@ -207,6 +207,7 @@ int refusedWithoutThreads(const std::vector<std::string>&) {
   say("notify", koloRequestNotify(request, tell, &isTold));
   takeThreads();
   say("init", makeTwo());
+  MUST_OK(koloBarrier(comm, nullptr));  // until then nobody's request is over
   MUST_OK(koloRequestNotify(request, tell, &isTold));
   MUST_OK(koloSend(&rank, 1, koloInt32, peer, comm, nullptr));
   while (!isTold) usleep(1000);
