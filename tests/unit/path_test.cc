@@ -5,6 +5,7 @@
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstdint>
+#include <vector>
 
 #include "device/offers.h"
 
