@@ -318,7 +318,7 @@ std::vector<Value> all() {
   if (!from.loaded) load(from);
   std::vector<Value> result;
   for (const Setting& setting : kTable) {
-    if (!std::string_view(setting.name).starts_with("KOLO_TEST_")) result.push_back(from.values.at(setting.name));
+    result.push_back(from.values.at(setting.name));
   }
   return result;
 }

@@ -43,7 +43,7 @@ struct Ports {
   int count() const { return last - first + 1; }
 };
 
-// All settings for users, with the values in force.
+// All settings, with the values in force. Those of tests and measurements begin with KOLO_TEST_.
 std::vector<Value> all();
 // koloInvalidEnvironment with the first malformed variable: its name, its value, what was expected.
 Status validate();

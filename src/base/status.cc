@@ -20,7 +20,7 @@ std::string limitBehind(int errnum) {
                      static_cast<std::uint64_t>(limit.rlim_cur));
 }
 
-constinit Forever<std::string> none;
+Forever<std::string> none;  // made when the library is loaded: clang knows no constant of this type
 
 }  // namespace
 

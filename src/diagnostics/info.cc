@@ -141,6 +141,7 @@ Result<std::string> transportsInfo() {
 Result<std::string> settingsInfo() {
   Json rows = Json::array();
   for (const settings::Value& value : settings::all()) {
+    if (std::string_view(value.setting.name).starts_with("KOLO_TEST_")) continue;
     const bool secret = std::string_view(value.setting.name) == "KOLO_SECRET" && !value.text.empty();
     rows.push_back({{"name", value.setting.name},
                     {"value", secret ? "(hidden)" : value.text},

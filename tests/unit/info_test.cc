@@ -7,6 +7,7 @@
 
 #include "base/settings.h"
 #include "support/settings_scope.h"
+#include "transport/registry.h"
 
 using nlohmann::json;
 
@@ -87,6 +88,14 @@ TEST_CASE("settings info leaves out what is for tests, which is read and checked
   const json info = parsed(kolo::diagnostics::settingsInfo());
   CHECK(info.at("error").get<std::string>().find("KOLO_TEST_STREAMING_BYTES") != std::string::npos);
   CHECK(info.at("settings").dump().find("KOLO_TEST_") == std::string::npos);
+}
+
+TEST_CASE("transports are told what is set for tests", "[info]") {
+  const koloTransportHost host = kolo::transport::thisProcess();
+  for (const kolo::settings::Value& value : kolo::settings::all()) {
+    INFO(value.setting.name);
+    CHECK(host.setting(value.setting.name) != nullptr);
+  }
 }
 
 TEST_CASE("settings info survives values that are not UTF-8", "[info]") {
