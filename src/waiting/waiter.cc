@@ -18,7 +18,7 @@ using device::Fault;
 // something comes. On two cores the processor that is to be woken answers after as long as several messages take.
 constexpr std::int64_t kAwakeNs = 1'000'000;
 
-// A rank that waits takes turns by yielding for so long, and naps from then on. A thread of the library's own shares
+// A rank that waits takes turns by yielding for so long, and sleeps from then on. A thread of the library's own shares
 // the core with threads of the user's, which compute meanwhile, as those of PyTorch's autograd do: each turn is time
 // that they lack.
 constexpr std::int64_t kTurnsNs = 2'000'000, kLibrarysTurnsNs = 5'000;
@@ -32,8 +32,8 @@ bool isRealTime() {
   return policy == SCHED_FIFO || policy == SCHED_RR || policy == SCHED_DEADLINE;
 }
 
-// A rank that sleeps is woken by what its peers write, but not by a failure, nor by another thread of its own process
-// that wants the communicator: either is noticed so much later than it could be.
+// What a peer writes wakes a rank that sleeps. A failure, or another thread of its process that wants the communicator,
+// does not: the rank notices it at the end of its sleep, which lasts this part of its wait, and 4 ms at most.
 constexpr std::int64_t kSleepsOfAWait = 8;
 
 // What comes by posted links comes while this rank makes progress: a look. Where the rank is thought to have a core it

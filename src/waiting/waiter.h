@@ -48,7 +48,7 @@ class Waiter {
   UserProgress& userProgress() { return userProgress_; }
   int cores() const { return setup_.cores; }  // that the ranks may use, all together
   bool sharesCores() const { return setup_.cores < setup_.peers.ranks(); }
-  // The user's function may be what others wait for: then naps stay short.
+  // The user's function may be what others wait for: then sleeps stay short.
   std::int64_t longestNapNs() const { return userProgress_.isGiven() ? kLeastNapNs : kMostNapNs; }
 
   // After a look in vain: kNone, or why to give up. Leaves the core to others for a moment. peer -1: the rank waits for
@@ -69,7 +69,7 @@ class Waiter {
   int looks() const;
 
  private:
-  // The rank has taken turns for so long that it naps from then on.
+  // The rank has taken turns for so long that it sleeps from then on.
   bool isLong(std::int64_t waitedNs, std::int64_t nowNs);
   void rest(int peer, executor::WaitState& state, std::int64_t nowNs);
 

@@ -74,6 +74,6 @@ TEST_CASE("a wait of a second leaves the core to others, in whatever call") {
     const std::string output = wait->job.wait(0).output;
     const std::size_t at = output.find("took ");
     REQUIRE(at != std::string::npos);
-    CHECK(std::stol(output.substr(at + 5)) < 60 * kSlowness);  // it takes 2 to 5
+    CHECK(std::stol(output.substr(at + 5)) < 60 * kSlowness);  // it takes 2 to 15
   }
 }

@@ -1,14 +1,14 @@
 // A rank that waits for peers which write into its memory sleeps until one of them has.
 //
-// It says so in a word where its peers see it. Who has written something for it looks at that word next, and wakes it.
+// The rank says so in a word that its peers see. A peer that has written something for the rank looks at that word
+// next, and wakes the rank.
 //
 // Memory order [asleep]: the writer needs no barrier between its store and its look. The rank that is to sleep sets the
 // word, makes the writers' threads pass a barrier, and then looks once more for what it waits for. A writer that passes
 // the barrier before its look sees the word. One that passes it behind its look has stored before, and the rank finds
 // what it stored.
 //
-// A writer that passes no barrier may be missed, where a sandbox forbids the call. The rank then wakes when its time is
-// over.
+// A sandbox may forbid the barrier. The rank may then miss a writer, and wakes when its time is over.
 #pragma once
 
 #include <atomic>
