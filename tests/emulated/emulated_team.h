@@ -1,5 +1,5 @@
 // A CUDA block, emulated: N host threads with the same indexing, vector widths and barriers, so that machines without a
-// GPU test what the device code does, under ThreadSanitizer too. For tests only.
+// GPU test what the device code does, under ThreadSanitizer too.
 //
 // Thread safety: one EmulatedPlatform object for each thread of the block; the Block is shared.
 #pragma once
@@ -12,7 +12,7 @@
 #include "device/block_team.h"
 #include "device/work.h"
 #include "executor/context.h"
-#include "executor/emulated/block_reduce.h"
+#include "emulated/block_reduce.h"
 #include "executor/host/user_fold.h"
 
 namespace kolo::executor {
