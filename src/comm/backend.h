@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/handle_table.h"
 #include "base/status.h"
@@ -18,6 +19,7 @@
 #include "comm/operation.h"
 #include "comm/parts.h"
 #include "comm/target.h"
+#include "planner/network.h"
 
 namespace kolo::comm {
 
@@ -127,5 +129,9 @@ class Backend {
   virtual const void* enter() const { return nullptr; }
   virtual void exit(const void*) const {}
 };
+
+// Of a communicator whose buffers lie in a GPU's memory. Collective. nics: as nearNics() says (links/hosts.h).
+Result<std::unique_ptr<Backend>> makeGpuBackend(Communicator& owner, const std::vector<planner::Uplink>& uplinks,
+                                                const std::string& nics);
 
 }  // namespace kolo::comm

@@ -2,7 +2,6 @@
 
 #include "base/log.h"
 #include "base/settings.h"
-#include "comm/gpu_backend.h"
 #include "comm/host_backend.h"
 #include "comm/parts.h"
 #include "comm/sent_arrays.h"
@@ -46,7 +45,7 @@ Status Communicator::connect() {
   const Surroundings around = hearSurroundings(all);
   arrange(around, isDumpable());
   if (options_.device >= 0) {
-    KOLO_TRY(connectGpus(around, nics));
+    KOLO_ASSIGN(backend_, makeGpuBackend(*this, around.uplinks, nics));
   } else {
     backend_ = std::make_unique<HostBackend>(*this);
   }
@@ -153,23 +152,6 @@ void Communicator::makeSite() {
   planning_.site().hasAbandonedWindows = [this] { return windows_.hasAbandoned(); };
 }
 
-Status Communicator::connectGpus(const Surroundings& around, const std::string& nics) {
-  const GpuRank::Wishes wishes{
-      .device = options_.device,
-      .mostChannels = static_cast<int>(settings::integer("KOLO_GPU_CHANNELS")),
-      .resident = options_.resident,
-      .idleNs = static_cast<std::uint64_t>(settings::integer("KOLO_TEST_RESIDENT_IDLE_US")) * 1000,
-      .transports = options_.transports,
-      .nearNics = nics,
-      .onFault = [this] {
-        if (backend_ != nullptr) backend_->check();
-      }};
-  KOLO_ASSIGN(std::unique_ptr<GpuRank> gpu, GpuRank::connect(membership_, wishes));
-  KOLO_TRY(arrangeGpus(*gpu, around.uplinks));
-  backend_ = std::make_unique<GpuBackend>(*this, std::move(gpu));
-  return {};
-}
-
 // From here on the communicator works, and hears of failures.
 void Communicator::begin() {
   messages_ = std::make_unique<Messages>(Messages::Setup{.rank = rank(),
@@ -223,27 +205,6 @@ Result<std::shared_ptr<Share>> Communicator::share(std::uint64_t child) {
   hasTriedToShare_ = true;
   share_ = shared.take();
   return share_;
-}
-
-// On GPUs other links make hosts of the ranks than in the host's memory: transports may be chosen such that only GPUs
-// are mapped.
-Status Communicator::arrangeGpus(GpuRank& gpu, std::vector<planner::Uplink> uplinks) {
-  planner::Machine& machine = planning_.machine();
-  machine = gpu.machine();
-  if (machine.mapped && options_.mesh.empty()) return {};
-  std::vector<topology::Place> places;
-  for (const int leader : gpu.leaders()) places.push_back({.host = leader});
-  Status given;
-  if (!machine.mapped) {
-    for (std::size_t i = 0; i < uplinks.size(); ++i) uplinks[i].host = gpu.leaders()[i];
-    planner::useUplinks(uplinks, machine);
-    planning_.hosts().arrange(places, rank(), machine);
-    if (machine.perHost > 1) given = gpu.setHosts(planning_.hosts().shape);
-    if (given.ok() && !planning_.hosts().order.empty()) given = gpu.setOrder(planning_.hosts().order);
-  }
-  planning_.mesh().arrange(options_.mesh, places, rank(), machine);
-  if (given.ok() && !options_.mesh.empty()) given = gpu.setMesh(planning_.mesh().shape);
-  return membership_.agree(given);
 }
 
 Communicator::~Communicator() {

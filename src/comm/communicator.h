@@ -108,9 +108,7 @@ class Communicator final {
   Status connect();
   Status openWindows();
   void arrange(const Surroundings& around, bool wasDumpable);
-  Status connectGpus(const Surroundings& around, const std::string& nics);
   void begin();
-  Status arrangeGpus(GpuRank& gpu, std::vector<planner::Uplink> uplinks);
 
   void makeWaiter(const Surroundings& around);
   void makeTraffic(bool wasDumpable);

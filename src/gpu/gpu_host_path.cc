@@ -1,7 +1,5 @@
 #include "gpu/gpu_host_path.h"
 
-#if KOLO_HAVE_CUDA
-
 #include <algorithm>
 #include <utility>
 
@@ -172,5 +170,3 @@ Result<cuda::Engine::Pair> GpuHostPath::pairWith(int peer) const {
 }
 
 }  // namespace kolo::gpu
-
-#endif

@@ -1,7 +1,5 @@
 #include "gpu/gpu_warnings.h"
 
-#if KOLO_HAVE_CUDA
-
 #include <atomic>
 
 #include "base/log.h"
@@ -34,5 +32,3 @@ void warnOfQueues(const executor::cuda::Gpu& gpu) {
 }
 
 }  // namespace kolo::gpu
-
-#endif
