@@ -68,7 +68,8 @@ Result<std::unique_ptr<Backend>> makeGpuBackend(Communicator& owner, const std::
   return std::unique_ptr<Backend>(std::make_unique<GpuBackend>(owner, std::move(rank)));
 }
 
-GpuBackend::GpuBackend(Communicator& owner, std::unique_ptr<gpu::GpuRank> rank) : owner_(owner), rank_(std::move(rank)) {
+GpuBackend::GpuBackend(Communicator& owner, std::unique_ptr<gpu::GpuRank> rank)
+    : owner_(owner), rank_(std::move(rank)) {
   collectives::Site& site = owner_.planning().site();
   site.copies.singleCopyBytes = UINT64_MAX;
   site.copies.canReadPeers = false;
@@ -201,16 +202,17 @@ Status GpuBackend::addToLaunch(const Operation& operation) {
   KOLO_TRY(checkWindow("recvbuf", operation.recv, work.recvRef));
   // Of each channel's part, and what cutting at multiples of 64 bytes adds for each rank's block.
   const std::uint64_t scratch = owner_.planning().operations().current().scratchBytes;
-  const auto channels = static_cast<std::uint64_t>(work.channels);
+  const auto channels = static_cast<std::uint64_t>(work.channel.count);
   if (scratch != 0)
-    work.scratchBytes = (scratch / channels + 128 * static_cast<std::uint64_t>(owner_.ranks()) + 127) / 128 * 128;
+    work.channel.scratchBytes =
+        (scratch / channels + 128 * static_cast<std::uint64_t>(owner_.ranks()) + 127) / 128 * 128;
   return operation.list != nullptr ? addList(owner_.planning().operations().current(), work) : Status();
 }
 
 // The segments of the list, in the device's memory; and each channel's edges, behind its scratch memory.
 Status GpuBackend::addList(collectives::Prepared& prepared, Work& work) {
-  const std::uint64_t edgesAt = work.scratchBytes;
-  work.scratchBytes += device::kEdges * device::kEdgeBytes;
+  const std::uint64_t edgesAt = work.channel.scratchBytes;
+  work.channel.scratchBytes += device::kEdges * device::kEdgeBytes;
   if (prepared.table == nullptr) tableBytes_ += work.segments->bytes;
   KOLO_TRY(rank_->engine().place(work, edgesAt, prepared.table));
   tables_.push_back(prepared.table);
@@ -226,9 +228,9 @@ Status GpuBackend::launch(std::uint32_t messages, void* stream) {
   std::uint64_t scratch = 0;
   for (std::size_t i = 0; i < works_.size(); ++i) {
     Work& work = works_[i];
-    scratch = std::max(scratch, static_cast<std::uint64_t>(work.channels) * work.scratchBytes);
+    scratch = std::max(scratch, static_cast<std::uint64_t>(work.channel.count) * work.channel.scratchBytes);
     // Messages are no operations of all ranks: they have the number of the next one.
-    work.number = owner_.boards().lastNumber() + 1 + (i < messages ? 0 : i - messages);
+    work.header.number = owner_.boards().lastNumber() + 1 + (i < messages ? 0 : i - messages);
   }
   KOLO_TRY(rank_->engine().reserveScratch(scratch));
   const std::uint64_t timeoutNs = static_cast<std::uint64_t>(owner_.options().timeoutMs) * 1'000'000u;
@@ -240,17 +242,17 @@ Work& GpuBackend::add(const Message& message) {
   work.signature.collective = Collective::kSendRecv;
   work.signature.datatype = static_cast<std::uint8_t>(message.datatype);
   work.signature.op = Signature::kNoOp;
-  work.word = work.signature.pack();
+  work.header.word = work.signature.pack();
   work.elementBytes = static_cast<std::uint32_t>(elementBytes(message.datatype));
   work.rank = owner_.rank();
   work.ranks = owner_.ranks();
-  work.peer = message.peer;
-  work.isSend = message.isSend;
-  work.headerCount = work.sendLayout.count = message.count;
+  work.messageEnd.peer = message.peer;
+  work.messageEnd.isSend = message.isSend;
+  work.header.count = work.sendLayout.count = message.count;
   const std::uint64_t bytes = message.count * work.elementBytes;
-  work.channels =
+  work.channel.count =
       static_cast<int>(std::clamp<std::uint64_t>(bytes >> 16, 1, static_cast<std::uint64_t>(rank_->messageChannels())));
-  work.chunkBytes = owner_.planning().machine().slotBytes;
+  work.channel.chunkBytes = owner_.planning().machine().slotBytes;
   work.streaming = bytes >= owner_.planning().site().streamingBytes;
   work.send = static_cast<const unsigned char*>(message.send);
   work.recv = static_cast<unsigned char*>(message.recv);
@@ -289,8 +291,8 @@ Status GpuBackend::addToLaunch(std::span<const Message> messages) {
   std::map<std::pair<int, bool>, std::uint32_t> following;  // place + 1
   for (std::size_t i = works_.size(); i > first; --i) {
     Work& work = works_[i - 1];
-    std::uint32_t& next = following[{work.peer, work.isSend}];
-    work.next = std::exchange(next, static_cast<std::uint32_t>(i));
+    std::uint32_t& next = following[{work.messageEnd.peer, work.messageEnd.isSend}];
+    work.messageEnd.next = std::exchange(next, static_cast<std::uint32_t>(i));
   }
   return {};
 }
@@ -345,8 +347,8 @@ void GpuBackend::check() {
   const std::lock_guard lock(mutex_);
   Work given;
   given.signature = Signature::unpack(fault->mine);
-  given.headerCount = fault->mineCount;
-  given.number = fault->number;
+  given.header.count = fault->mineCount;
+  given.header.number = fault->number;
   if (fault->kind == Fault::kLost) owner_.conclusions().reasons().noteLostLink(fault->peer, rank_->lossOf(fault->peer));
   if (!owner_.failed()) (void)owner_.conclusions().of(given, *fault);
 }

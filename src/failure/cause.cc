@@ -112,8 +112,8 @@ std::optional<Fault> CauseFinder::inquire(const Work& work, int peer, const exec
   if (text == nullptr) return std::nullopt;
   const std::optional<Account> account = Account::decode(*text);
   inquiry_.answer.reset();
-  if (!account || account->asked.word == 0 || account->asked.word == work.word) return std::nullopt;
-  return Fault{Fault::kMismatch, peer, account->asked.word, account->asked.count, work.word, work.headerCount};
+  if (!account || account->asked.word == 0 || account->asked.word == work.header.word) return std::nullopt;
+  return Fault{Fault::kMismatch, peer, account->asked.word, account->asked.count, work.header.word, work.header.count};
 }
 
 // ---- a rank whose time is over

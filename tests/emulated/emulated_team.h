@@ -11,8 +11,8 @@
 
 #include "device/block_team.h"
 #include "device/work.h"
-#include "executor/context.h"
 #include "emulated/block_reduce.h"
+#include "executor/context.h"
 #include "executor/host/user_fold.h"
 
 namespace kolo::executor {
@@ -91,7 +91,7 @@ class EmulatedPlatform {
   }
   void reduce(const device::BlockIndex& index, const device::Work& work, koloDataType_t datatype,
               const device::ReduceArgs& args) {
-    if (work.op != device::ReduceOp::kUser) return reduceInBlock(index, datatype, work.op, args);
+    if (work.fold.op != device::ReduceOp::kUser) return reduceInBlock(index, datatype, work.fold.op, args);
     // A user's function is the host's: no GPU runs it, and no two threads of a block share it.
     if (index.thread() != 0) return;
     UserReduction user = *block_.context.user;

@@ -52,7 +52,7 @@ Status Engine::allocate() {
     return gpu_->clear(reinterpret_cast<CUdeviceptr>(memory.as<void>()), bytes);
   };
   KOLO_TRY(allocate(links_, static_cast<std::uint64_t>(setup_.layout.lanes()) * ranks * sizeof(device::Link)));
-  KOLO_TRY(allocate(channels_, channels * sizeof(Channel)));
+  KOLO_TRY(allocate(channels_, channels * sizeof(ChannelState)));
   KOLO_TRY(allocate(windows_, ranks * setup_.windows * sizeof(device::WindowPart)));
   KOLO_ASSIGN(void* const control, lendPinned(sizeof(Control)));
   control_ = new (control) Control{};
@@ -137,10 +137,10 @@ Status Engine::connect(std::span<const Pair> pairs) {
       link.isPosted = pair.isPosted;
       link.railMask = pair.rails - 1;
       link.mirror = pair.isPosted ? pair.theirs : nullptr;
-      link.left = reinterpret_cast<const device::Counter*>(pair.left);
+      link.marks.left = reinterpret_cast<const device::Counter*>(pair.left);
       if (!pair.isPosted) {  // what is posted comes out of mirrors, not out of the peer's buffers
-        link.gaveUp = reinterpret_cast<const device::Counter*>(pair.mine + layout.gaveUpIn());
-        link.gaveUpThere = reinterpret_cast<device::Counter*>(pair.theirs + layout.gaveUpIn());
+        link.marks.gaveUp = reinterpret_cast<const device::Counter*>(pair.mine + layout.gaveUpIn());
+        link.marks.gaveUpThere = reinterpret_cast<device::Counter*>(pair.theirs + layout.gaveUpIn());
       }
       link.windows = windows_.as<device::WindowPart>() + static_cast<std::uint64_t>(peer) * setup_.windows;
     }
@@ -164,10 +164,10 @@ Status Engine::reserveScratch(std::uint64_t bytes) {
 }
 
 void Engine::complete(device::Work& work, bool isMessage) const {
-  work.links = links_.as<device::Link>() + (isMessage ? setup_.layout.channels * setup_.ranks : 0);
-  work.slots = setup_.layout.slots;
-  work.slotBytes = setup_.layout.slotBytes;
-  work.scratch = scratch_.as();
+  work.channel.links = links_.as<device::Link>() + (isMessage ? setup_.layout.channels * setup_.ranks : 0);
+  work.channel.slots = setup_.layout.slots;
+  work.channel.slotBytes = setup_.layout.slotBytes;
+  work.channel.scratch = scratch_.as();
 }
 
 Status Engine::checkStream(CUstream stream) const {
@@ -198,7 +198,7 @@ Status Engine::checkStream(CUstream stream) const {
 Status Engine::describe(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs,
                         std::size_t mostInline, LaunchParams& params, Lists::List** list) {
   params.control = control_;
-  params.channels = channels_.as<Channel>();
+  params.channels = channels_.as<ChannelState>();
   params.posts = posts_.as<device::PostBox>();
   params.timeoutNs = timeoutNs;
   params.apart = nullptr;
@@ -346,7 +346,7 @@ Status Engine::enqueue(std::span<device::Work> works, std::uint32_t messages, co
   const bool overLists = !tables.empty();
   KOLO_TRY(describe(works, messages, timeoutNs, overLists ? kFewWorks : kInlineWorks, params, &list));
   unsigned blocks = 0;
-  for (const device::Work& work : works) blocks = std::max(blocks, static_cast<unsigned>(work.channels));
+  for (const device::Work& work : works) blocks = std::max(blocks, static_cast<unsigned>(work.channel.count));
   if (list != nullptr && capture.active) KOLO_TRY(lists_.keepForGraph(*list, capture.graph));
   KOLO_TRY(hold(tables, capture));
 
@@ -437,7 +437,7 @@ Status Engine::ring(const LaunchParams& params, CUstream stream) {
              CU_STREAM_WRITE_VALUE_DEFAULT));
   if (opens) {
     const ServeParams serve{.control = control_,
-                            .channels = channels_.as<Channel>(),
+                            .channels = channels_.as<ChannelState>(),
                             .resident = resident,
                             .places = places_,
                             .instance = ++instances_,

@@ -174,7 +174,7 @@ class Engine {
   std::shared_ptr<Gpu> gpu_;
   Setup setup_;
   Lent links_;     // device::Link [lanes][ranks]
-  Lent channels_;  // Channel [channels]
+  Lent channels_;  // ChannelState [channels]
   Lent windows_;   // WindowPart [ranks][windows]
   Lent posts_;     // device::PostBox [channels]
   Lent hosts_;     // device::Hosts, and the ranks behind it
