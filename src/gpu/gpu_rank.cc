@@ -1,9 +1,10 @@
 #include "gpu/gpu_rank.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "base/log.h"
-#include "gpu/gpu_warnings.h"
+#include "drivers/cuda/devices.h"
 #include "gpu/trials.h"
 #include "links/blob.h"
 #include "links/windows.h"
@@ -27,6 +28,32 @@ struct Reached {
   std::unique_ptr<links::Peers> direct;
   std::unique_ptr<GpuHostPath> hostPath;
 };
+
+// Two settings of CUDA slow down ranks of one process that share a device. Users are told of each once.
+
+void warnOfLazyLoading(const executor::cuda::Gpu& gpu) {
+  static std::atomic<bool> told{false};
+  CUmoduleLoadingMode mode = CU_MODULE_EAGER_LOADING;
+  if (gpu.driver().cuModuleGetLoadingMode(&mode) != CUDA_SUCCESS || mode != CU_MODULE_LAZY_LOADING ||
+      told.exchange(true))
+    return;
+  log::warn(
+      "ranks of this process share device {}, and CUDA loads kernels lazily: the first launch of one of the "
+      "program's own waits for all "
+      "kernels that run, which may wait for what its thread does next; set CUDA_MODULE_LOADING to EAGER",
+      gpu.ordinal());
+}
+
+void warnOfQueues(const executor::cuda::Gpu& gpu) {
+  static std::atomic<bool> told{false};
+  if (drivers::streamQueues() >= drivers::kMostQueues || told.exchange(true)) return;
+  log::warn(
+      "ranks of this process share device {}, where all streams have {} queues of the hardware: what stands in one "
+      "waits for what came "
+      "before it, of other streams too, and the kernels of ranks wait for each other; set "
+      "CUDA_DEVICE_MAX_CONNECTIONS to {}",
+      gpu.ordinal(), drivers::streamQueues(), drivers::kMostQueues);
+}
 
 }  // namespace
 
@@ -159,12 +186,11 @@ Status GpuRank::takeBlocks() {
   layout_.ranks = membership_.ranks();
   layout_.channels = least - resident;
   if (layout_.channels < 1) {
-    return error(
-        koloUnsupported,
-        "device {} of rank {} holds {} blocks at once, those of other communicators included, too few for the "
-        "{} ranks that share it; expected fewer communicators or ranks, or fewer channels for each "
-        "(KOLO_GPU_CHANNELS)",
-        (*census_)[static_cast<int>(poorest)].ordinal, poorest, gpu_->residentBlocks(), census_->sharing());
+    return error(koloUnsupported,
+                 "device {} of rank {} holds {} blocks at once, those of other communicators included, too few for the "
+                 "{} ranks that share it; expected fewer communicators or ranks, or fewer channels for each "
+                 "(KOLO_GPU_CHANNELS)",
+                 (*census_)[static_cast<int>(poorest)].ordinal, poorest, gpu_->residentBlocks(), census_->sharing());
   }
   layout_.messageChannels = std::min(layout_.channels, kMostMessageChannels);
   layout_.shrinkTo(kMostArenaBytes);
