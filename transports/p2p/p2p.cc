@@ -101,8 +101,7 @@ void deviceClose(void* opened) {
 
 int registerMemory(Device& device, const koloTransportMemory* range, void** registered, koloTransportBlob* blob,
                    const Why& why) {
-  int code = checkProcess(device.party, why);
-  if (code == KOLO_TRANSPORT_OK) code = checkRange(*range, why);
+  int code = checkRange(device.party, *range, why);
   if (code != KOLO_TRANSPORT_OK) return code;
   if (range->kind != koloMemoryCuda) {
     return why.fail(KOLO_TRANSPORT_UNSHAREABLE, "host memory: expected memory of a CUDA device");
@@ -196,7 +195,6 @@ int openAcross(const Device& device, const Address& address, const Offer& offere
 
 int openLink(const Device& device, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory,
              void** linked, void** mapped, const Why& why) {
-  if (const int code = checkProcess(device.party, why); code != KOLO_TRANSPORT_OK) return code;
   Address address;
   Offer offered;
   int code = readPeer(device.party, *peerAddress, *peerMemory, why, &address, &offered);

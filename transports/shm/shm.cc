@@ -86,8 +86,7 @@ int checkFile(const koloTransportMemory& range, const Why& why) {
 
 int registerMemory(Device& device, const koloTransportMemory* range, void** registered, koloTransportBlob* blob,
                    const Why& why) {
-  int code = checkProcess(device, why);
-  if (code == KOLO_TRANSPORT_OK) code = checkRange(*range, why);
+  int code = checkRange(device, *range, why);
   if (code == KOLO_TRANSPORT_OK && range->fd >= 0) code = checkFile(*range, why);
   if (code != KOLO_TRANSPORT_OK) return code;
   auto memory = std::make_unique<Memory>();
@@ -171,7 +170,6 @@ int tryWriting(const Address& address) {
 
 int openLink(const Device& device, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory,
              void** linked, void** mapped, const Why& why) {
-  if (const int code = checkProcess(device, why); code != KOLO_TRANSPORT_OK) return code;
   Address address;
   Descriptor descriptor;
   int code = readPeer(device, *peerAddress, *peerMemory, why, &address, &descriptor);
