@@ -9,7 +9,7 @@
 
 #include "base/settings.h"
 #include "comm/host_backend.h"
-#include "executor/emulated/emulated_executor.h"
+#include "emulated/emulated_executor.h"
 #include "support/deadline.h"
 #if KOLO_HAVE_CUDA
 #include "drivers/cuda/driver.h"

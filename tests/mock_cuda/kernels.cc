@@ -8,8 +8,8 @@
 
 #include "executor/cuda/block_main.h"
 #include "executor/cuda/resident.h"
-#include "executor/emulated/block_reduce.h"
-#include "executor/emulated/emulated_team.h"
+#include "emulated/block_reduce.h"
+#include "emulated/emulated_team.h"
 #include "mock_cuda/world.h"
 
 namespace kolo::test::mock {

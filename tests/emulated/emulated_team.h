@@ -12,7 +12,7 @@
 #include "device/block_team.h"
 #include "device/work.h"
 #include "executor/context.h"
-#include "executor/emulated/block_reduce.h"
+#include "emulated/block_reduce.h"
 #include "executor/host/user_fold.h"
 
 namespace kolo::executor {
