@@ -27,7 +27,7 @@ KOLO_DEVICE_CALL void runLine(device::Exchange<Team>& exchange) {
   const device::Collective collective = work.signature.collective;
   const bool gives = !device::onlyGets(work), gets = !device::onlyGives(work);
   // With a root everybody meets it alone; else each meets all, beginning with the next on the ring.
-  const bool rootOnly = isIn(collective, device::kFromRoot | device::kToRoot) && work.rank != work.root;
+  const bool rootOnly = isIn(collective, device::kRooted) && work.rank != work.root;
   const int peers = rootOnly ? 1 : work.ranks - 1;
   const auto peerAt = [&](int i) { return rootOnly ? work.root : exchange.peerAt(i); };
   const bool blocks = isIn(collective, device::kSendsBlocks);

@@ -21,10 +21,6 @@ using device::Offer;
 using device::Signature;
 using device::Work;
 
-bool isDivided(Collective collective) {
-  return device::isIn(collective, device::kSendsBlocks | device::kReceivesBlocks);
-}
-
 // Of the counts: what v-variants compare instead of one count.
 std::uint64_t digest(const std::vector<std::uint64_t>& values, std::uint64_t seed) {
   for (const std::uint64_t value : values) mix(seed, value);
@@ -171,28 +167,16 @@ void describeBlocks(const Operation& operation, Work& work) {
   };
   use(work.sendLayout, counts.sendCounts, counts.sendDispls);
   use(work.recvLayout, counts.recvCounts, counts.recvDispls);
-  const auto own = static_cast<std::size_t>(work.rank);
-  switch (operation.collective) {
-    case Collective::kAllGather:
-      work.headerCount = digest(counts.recvCounts, 1);
-      work.sendLayout.count = counts.recvCounts[own];
-      break;
-    case Collective::kReduceScatter:
-      work.headerCount = digest(counts.sendDispls, digest(counts.sendCounts, 2));
-      work.recvLayout.count = counts.sendCounts[own];
-      break;
-    case Collective::kAllToAll:
-      work.countTo = counts.sendCounts.data();
-      work.countFrom = counts.recvCounts.data();
-      break;
-    case Collective::kGather:
-      if (work.rank == operation.root) work.countTo = work.countFrom = counts.recvCounts.data();
-      break;
-    case Collective::kScatter:
-      if (work.rank == operation.root) work.countTo = work.countFrom = counts.sendCounts.data();
-      break;
-    default: break;
+  // One of the two where there is a root, and only on the root.
+  const bool sends = !counts.sendCounts.empty(), receives = !counts.recvCounts.empty();
+  if (countsDiffer(operation)) {
+    if (sends || receives) work.countTo = (sends ? counts.sendCounts : counts.recvCounts).data();
+    if (sends || receives) work.countFrom = (receives ? counts.recvCounts : counts.sendCounts).data();
+    return;
   }
+  const std::uint64_t own = (sends ? counts.sendCounts : counts.recvCounts)[static_cast<std::size_t>(work.rank)];
+  (sends ? work.recvLayout : work.sendLayout).count = own;
+  work.headerCount = sends ? digest(counts.sendDispls, digest(counts.sendCounts, 2)) : digest(counts.recvCounts, 1);
 }
 
 // Whether partial results of an average are shares, of some items at least: folds of the others take no notice.
@@ -430,7 +414,8 @@ void prepare(const Site& site, Choices& choices, const Operation& operation, Pre
   work.channels = planner::channelsFor(choice.algorithm, query, *site.machine);
   // Between hosts a chunk is under way for long; elsewhere the caches count.
   work.chunksAtOnce = site.machine->mapped ? 1 : work.slots - 1;
-  const std::uint64_t whole = isDivided(operation.collective) ? bytes * static_cast<std::uint64_t>(site.ranks) : bytes;
+  const std::uint64_t whole =
+      device::isIn(operation.collective, device::kDivided) ? bytes * static_cast<std::uint64_t>(site.ranks) : bytes;
   work.streaming = whole >= site.streamingBytes;
   work.chunkBytes = chunkFor(site, work, bytes, !countsDiffer(operation));
   prepared.mayStageEarly = site.copies.mayStageEarly(work);

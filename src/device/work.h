@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "common/collectives.h"
 #include "device/link.h"
 #include "device/partition.h"
 #include "device/path.h"
@@ -49,26 +50,47 @@ template <class... Members>
 constexpr std::uint32_t setOf(Members... members) {
   return ((1u << static_cast<unsigned>(members)) | ...);
 }
+constexpr const CollectiveRow& rowOf(Collective collective) {
+  return kolo::rowOf(static_cast<koloCollective_t>(collective));
+}
 constexpr bool isIn(Collective collective, std::uint32_t set) {
   return (set >> static_cast<unsigned>(collective) & 1) != 0;
 }
 
-inline constexpr std::uint32_t kFromRoot = setOf(Collective::kBroadcast, Collective::kScatter);
-inline constexpr std::uint32_t kToRoot = setOf(Collective::kReduce, Collective::kGather);
-inline constexpr std::uint32_t kReducing =
-    setOf(Collective::kAllReduce, Collective::kReduce, Collective::kReduceScatter);
+static_assert(static_cast<int>(Collective::kCount) == koloNumCollectives);
+
+namespace sets {
+constexpr std::uint32_t where(bool (*holds)(const CollectiveRow& row)) {
+  std::uint32_t set = 0;
+  for (const CollectiveRow& row : kCollectives) {
+    if (holds(row)) set |= setOf(row.collective);
+  }
+  return set;
+}
+using enum CollectiveRow::Blocks;
+using enum CollectiveRow::Flow;
+}  // namespace sets
+
+inline constexpr std::uint32_t kFromRoot = sets::where([](const auto& row) { return row.flow == sets::kFromRoot; });
+inline constexpr std::uint32_t kToRoot = sets::where([](const auto& row) { return row.flow == sets::kToRoot; });
+inline constexpr std::uint32_t kRooted = kFromRoot | kToRoot;
+inline constexpr std::uint32_t kReducing = sets::where([](const auto& row) { return row.folds; });
+// What algorithms carry out; and of these, what moves data.
+inline constexpr std::uint32_t kPlanned = sets::where([](const auto& row) { return row.flow != sets::kPair; });
+inline constexpr std::uint32_t kMoving =
+    sets::where([](const auto& row) { return row.flow != sets::kPair && row.moves(); });
 // The send buffer, or the receive buffer, holds a block for each rank.
-inline constexpr std::uint32_t kSendsBlocks =
-    setOf(Collective::kReduceScatter, Collective::kAllToAll, Collective::kScatter);
+inline constexpr std::uint32_t kSendsBlocks = sets::where([](const auto& row) { return row.sends == sets::kEach; });
 inline constexpr std::uint32_t kReceivesBlocks =
-    setOf(Collective::kAllGather, Collective::kAllToAll, Collective::kGather);
+    sets::where([](const auto& row) { return row.receives == sets::kEach; });
+inline constexpr std::uint32_t kDivided = kSendsBlocks | kReceivesBlocks;
+// In the form with counts, only the two ranks of a pair know the length of a block; else all ranks know all lengths.
+inline constexpr std::uint32_t kCountsOfPairs = kRooted | (kSendsBlocks & kReceivesBlocks);
 // Every rank gives something to every other, and takes something.
-inline constexpr std::uint32_t kGivesAndTakes =
-    setOf(Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll);
+inline constexpr std::uint32_t kGivesAndTakes = sets::where([](const auto& row) { return row.isExchange(); });
 // All data has one end at the root, so the others need not meet each other. An algorithm that relays has its own
 // neighbours.
-inline constexpr std::uint32_t kMeetsRootOnly =
-    setOf(Collective::kBroadcast, Collective::kGather, Collective::kScatter);
+inline constexpr std::uint32_t kMeetsRootOnly = kRooted & ~kReducing;
 
 // What must be the same on all ranks, in one word of the header.
 struct Signature {
