@@ -11,8 +11,8 @@
 
 #include "device/block_team.h"
 #include "device/work.h"
-#include "executor/context.h"
 #include "emulated/block_reduce.h"
+#include "executor/context.h"
 #include "executor/host/user_fold.h"
 
 namespace kolo::executor {

@@ -6,10 +6,10 @@
 #include <cstring>
 #include <tuple>
 
-#include "executor/cuda/block_main.h"
-#include "executor/cuda/resident.h"
 #include "emulated/block_reduce.h"
 #include "emulated/emulated_team.h"
+#include "executor/cuda/block_main.h"
+#include "executor/cuda/resident.h"
 #include "mock_cuda/world.h"
 
 namespace kolo::test::mock {

@@ -102,7 +102,6 @@ Operation listOf(std::size_t items, std::uint64_t count) {
   Operation operation = bucket(count);
   auto list = std::make_shared<List>();
   list->items.resize(items);
-  list->hash = count;
   operation.list = list;
   return operation;
 }
