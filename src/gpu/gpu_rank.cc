@@ -205,7 +205,7 @@ class CudaRank final : public GpuRank {
     KOLO_ASSIGN(memory::DeviceMemory created, memory::DeviceMemory::create(gpu_->ordinal(), layout_.bytes(), true));
     arena_ = std::make_shared<memory::DeviceMemory>(std::move(created));
     KOLO_TRY(gpu_->clear(reinterpret_cast<CUdeviceptr>(arena_->as<void>()), layout_.bytes()));
-    return links::Given::of(arena_);
+    return links::Given::of(arena_, layout_.bytes());
   }
 
   Status connectArenas() {

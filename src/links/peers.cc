@@ -33,12 +33,14 @@ Result<Given> Given::ofNewHostMemory(std::uint64_t bytes) {
   auto memory = std::make_shared<memory::SharedMemory>(std::move(created));
   Given given;
   given.range = {sizeof given.range, memory->data(), memory->bytes(), memory->fd(), 0, koloMemoryHost};
+  given.needed = bytes;
   given.owner = std::move(memory);
   return given;
 }
 
-Given Given::of(std::shared_ptr<memory::DeviceMemory> memory) {
+Given Given::of(std::shared_ptr<memory::DeviceMemory> memory, std::uint64_t bytes) {
   Given given;
+  given.needed = bytes;
   given.range = {sizeof given.range, memory->as<void>(), memory->bytes(), -1, 0, koloMemoryCuda};
   given.owner = std::move(memory);
   return given;
@@ -197,9 +199,9 @@ Result<std::unique_ptr<Peers>> Peers::connect(Membership& membership, Result<Giv
   KOLO_ASSIGN(std::vector<std::string> blobs, membership.allGather(offer.text() + peers->offer()));
   for (std::size_t rank = 0; rank < blobs.size() && local.ok(); ++rank) {
     BlobReader reader(blobs[rank]);
-    const auto code = static_cast<koloResult_t>(reader.get<std::int32_t>());
+    const auto code = reader.get<std::int32_t>();
     const std::string why = reader.getText();
-    if (code != koloSuccess) local = error(code, "on rank {}: {}", rank, why);
+    if (code != koloSuccess) local = error(failureCode(code), "on rank {}: {}", rank, why);
     const std::string theirs = reader.getText();
     if (local.ok() && theirs != settingsText) {
       local = error(koloMismatch, "settings differ: rank {} has {}, rank {} has {}", membership.rank, settingsText,

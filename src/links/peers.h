@@ -23,10 +23,11 @@ class GpuDirect;
 // What a rank gives to its peers: a range, whose kind says which transports serve, and what keeps it.
 struct Given {
   koloTransportMemory range{};
+  std::uint64_t needed = 0;  // of it, by each peer: as many bytes as a link to another rank's has to reach
   std::shared_ptr<const void> owner;
 
   static Result<Given> ofNewHostMemory(std::uint64_t bytes);
-  static Given of(std::shared_ptr<memory::DeviceMemory> memory);
+  static Given of(std::shared_ptr<memory::DeviceMemory> memory, std::uint64_t bytes);
 };
 
 // What this rank writes into a peer's arena by a posted link: the state that its part there is to have.

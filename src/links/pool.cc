@@ -77,7 +77,9 @@ Result<std::shared_ptr<Pool>> Pool::create(Membership& whole, Membership& making
   KOLO_TRY(pool->agreeOnBytes(whole));
   if (pool->bytes_ == 0) return std::shared_ptr<Pool>();
   const memory::SharedMemory& own = *pool->memory_;
-  Given given{{sizeof(koloTransportMemory), own.data(), pool->bytes_, own.fd(), 0, koloMemoryHost}, pool->memory_};
+  Given given{{sizeof(koloTransportMemory), own.data(), pool->bytes_, own.fd(), 0, koloMemoryHost},
+              pool->bytes_,
+              pool->memory_};
   KOLO_ASSIGN(pool->peers_,
               Peers::connect(making, std::move(given), {.name = "pool", .mayMiss = true}, transports, "a pool"));
   bool all = true;

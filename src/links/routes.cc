@@ -70,7 +70,7 @@ Result<Peers::Route> Peers::findRoute(Peer& peer, int rank, const Search& search
       late = fmt::format("; no time was left to try it by {} (KOLO_INIT_TIMEOUT_MS)", each.device->name());
       break;
     }
-    auto link = each.device->openLink(each.address, each.memory);
+    auto link = each.device->openLink(each.address, each.memory, given_.needed);
     Status why = link.status();
     const bool needsMirror =
         each.device->isPosted() && !search.isReplacement;  // of one that is replaced there is the mirror already
@@ -189,9 +189,9 @@ Status Peers::agreeOnWays(Membership& membership, Status mine, bool all) {
     std::vector<std::string> rows;
     for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
       BlobReader reader(blobs[rank]);
-      const auto code = static_cast<koloResult_t>(reader.get<std::int32_t>());
+      const auto code = reader.get<std::int32_t>();
       const std::string why = reader.getText();
-      if (code != koloSuccess) return error(code, "on rank {}: {}", rank, why);
+      if (code != koloSuccess) return error(failureCode(code), "on rank {}: {}", rank, why);
       rows.push_back(reader.getText());
       if (rows.back().size() != row.size()) rows.back() = row;
     }

@@ -1,5 +1,6 @@
 #include "memory/shared_memory.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/sysinfo.h>
@@ -114,9 +115,13 @@ Result<SharedMemory> SharedMemory::reserve(std::size_t bytes, const char* name) 
 Result<SharedMemory> SharedMemory::map(std::size_t bytes, const char* name) {
   SharedMemory memory;
   const std::size_t rounded = wholePages(bytes);
-  memory.fd_ = clearOfStandard(memfd_create(std::string(name).substr(0, kMostNameBytes).c_str(), MFD_CLOEXEC));
+  memory.fd_ = clearOfStandard(
+      memfd_create(std::string(name).substr(0, kMostNameBytes).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (memory.fd_ < 0) return outOfMemory(errno, rounded, "memfd_create");
   if (ftruncate(memory.fd_, static_cast<off_t>(rounded)) != 0) return outOfMemory(errno, rounded, "ftruncate");
+  // Those who are given the file refuse one that may shrink under them (transports/handover/importer.h).
+  if (fcntl(memory.fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return systemError(errno, "sealing shared memory");
   void* const mapped = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd_, 0);
   if (mapped == MAP_FAILED) return outOfMemory(errno, rounded, "mmap");
   memory.data_ = static_cast<unsigned char*>(mapped);

@@ -73,8 +73,10 @@ class Device : public std::enable_shared_from_this<Device> {
 
   // koloUnsupported: this memory cannot be shared by this transport. The fd is borrowed.
   Result<std::unique_ptr<Memory>> registerMemory(const koloTransportMemory& range);
-  // koloUnreachable: this peer cannot be reached by this transport.
-  Result<std::unique_ptr<Link>> openLink(const koloTransportBlob& peerAddress, const koloTransportBlob& peerMemory);
+  // koloUnreachable: this peer cannot be reached by this transport. koloRemoteError: the peer's memory has fewer than
+  // `least` bytes, which is what this rank is going to use of it.
+  Result<std::unique_ptr<Link>> openLink(const koloTransportBlob& peerAddress, const koloTransportBlob& peerMemory,
+                                         std::uint64_t least);
 
  private:
   friend class Memory;

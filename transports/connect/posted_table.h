@@ -59,8 +59,8 @@ struct PostedTable {
     });
   }
   static int linkOpen(void* opened, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory,
-                      void** linked, void**, char* text, std::size_t bytes) {
-    const Why why{text, bytes};
+                      void** linked, void**, std::uint64_t* bytes, char* text, std::size_t textBytes) {
+    const Why why{text, textBytes};
     return guard(why, [&] {
       const Party& party = deviceOf(opened).party();
       Address address;
@@ -71,6 +71,7 @@ struct PostedTable {
       Link* link = nullptr;
       code = Transport::openLink(deviceOf(opened), address, descriptor, &link, why);
       *linked = link;
+      *bytes = descriptor.bytes;  // what puts may reach: the peer checks them, and drops the link of others
       return code;
     });
   }

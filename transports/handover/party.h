@@ -40,9 +40,9 @@ inline bool isInProcess(const Party& party, const Address& address) {
 }
 // The peer's memory, in this process.
 int findHere(const Descriptor& descriptor, const Why& why, Exported* memory);
-// The file of a peer in another process of this machine. REQUIRES: it has one.
+// The file of a peer in another process of this machine, and that process, as fetchFile() says. REQUIRES: it has one.
 int fetch(const Party& party, const Address& address, const Descriptor& descriptor, const Why& why,
-          network::Socket* file);
+          network::Socket* file, pid_t* process);
 
 // Of the same machine, or UNREACHABLE.
 int checkMachine(const Party& party, const Address& address, const Why& why);
