@@ -115,7 +115,7 @@ Status runCollective(Communicator& communicator, const ArrayCall& call, void* gp
   // From here on all ranks decide alike.
   if (part.problem != koloSuccess) {
     if (isRoot) return call.problem;
-    const auto why = static_cast<koloResult_t>(part.problem);
+    const koloResult_t why = failureCode(part.problem);
     return error(why, "rank {}, the root, cannot send its array: {}", call.root, koloGetErrorString(why));
   }
   KOLO_TRY(check(part));

@@ -75,7 +75,7 @@ class Backend {
   virtual Status receiveArray(Held<Communicator>& communicator, const Target& target, const Allocation& allocation,
                               int peer, koloRecvStatus_t* status) = 0;
   // Another rank's question about an array that this rank has sent. nullopt: it asks for something else. Any thread.
-  virtual std::optional<std::string> answer(std::string_view) { return {}; }
+  virtual std::optional<std::string> answer(int, std::string_view) { return {}; }
 
   // ---- what ranks tell each other: values in host memory, wherever the buffers lie. Collective; the calls wait for
   // the other ranks. REQUIRES: the calling thread may wait.

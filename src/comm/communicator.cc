@@ -189,15 +189,25 @@ void Communicator::begin() {
                                                          .reasons = reasons_});
   membership_.control->subscribe(
       membership_.key, membership_.members, [this](const bootstrap::Failure& failure) { failure_.hear(failure); },
-      [this](std::string_view question) { return answer(question); }, membership_.family);
+      [this](int asker, std::string_view question) { return answer(asker, question); }, membership_.family);
   traffic_->begin(*messages_);
   isMade_ = true;
   log::debug("communicator {}: rank {} of {}, transport {}, {} slots of {} bytes for each peer", options_.name, rank(),
              ranks(), peers_->transportNames(), layout_.slots, layout_.slotBytes);
 }
 
-std::string Communicator::answer(std::string_view question) {
-  if (std::optional<std::string> answer = backend_->answer(question)) return *std::move(answer);
+Status failByThrown(Communicator& communicator) {
+  const Status thrown = withoutExceptions([]() -> Status { throw; }, "an operation needs a thread");
+  const int rank = communicator.rank();
+  communicator.fail(
+      {thrown.code(), communicator.membership().jobRank(rank), fmt::format("on rank {}: {}", rank, thrown.message())});
+  return communicator.failure();
+}
+
+std::string Communicator::answer(int asker, std::string_view question) {
+  const auto found = std::find(membership_.members.begin(), membership_.members.end(), asker);
+  const auto rank = static_cast<int>(found - membership_.members.begin());
+  if (std::optional<std::string> answer = backend_->answer(rank, question)) return *std::move(answer);
   return causes_->answer(question);
 }
 

@@ -117,7 +117,7 @@ class Communicator final {
   void makeSite();
   void sayGoodbye();
   // On the control plane's thread.
-  std::string answer(std::string_view question);
+  std::string answer(int asker, std::string_view question);
 
   const InUse inUse_;
   Membership membership_;

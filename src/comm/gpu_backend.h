@@ -40,7 +40,9 @@ class GpuBackend final : public Backend {
                    const ArrayDescription& description, int peer) override;
   Status receiveArray(Held<Communicator>& communicator, const Target& target, const Allocation& allocation, int peer,
                       koloRecvStatus_t* status) override;
-  std::optional<std::string> answer(std::string_view question) override { return sentArrays_.answer(question); }
+  std::optional<std::string> answer(int asker, std::string_view question) override {
+    return sentArrays_.answer(asker, question);
+  }
   Status tell(int root, void* value, std::size_t bytes) override;
   Status reduceWords(std::span<std::uint64_t> words, koloRedOp_t op) override;
 

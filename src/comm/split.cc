@@ -148,8 +148,9 @@ Status Split::findGroup(const Status& mine) {
     BlobReader reader(blobs[static_cast<std::size_t>(rank)]);
     const int color = reader.get<int>(), key = reader.get<int>();
     if (color == color_) group.emplace_back(key, rank);
-    const auto code = static_cast<koloResult_t>(reader.get<std::int32_t>());
-    if (code != koloSuccess && verdict_.ok()) verdict_ = error(code, "on rank {}: {}", rank, reader.getText());
+    const auto code = reader.get<std::int32_t>();
+    if (code != koloSuccess && verdict_.ok())
+      verdict_ = error(failureCode(code), "on rank {}: {}", rank, reader.getText());
   }
   std::sort(group.begin(), group.end());
   const Membership& whole = parent_.membership();

@@ -13,6 +13,8 @@ namespace {
 constexpr std::uint64_t kKeyOfGroups = ~std::uint64_t{2};  // no color is so large
 constexpr std::uint64_t kFamilyOfItsOwn = 0;
 constexpr std::size_t kMostWords = 2000;
+// Of groups of one parent: a rank that proposes more would let the numbers begin anew.
+constexpr std::uint64_t kMostGroups = std::uint64_t{1} << 48;
 
 // What a member tells the others when they meet.
 struct Arrival {
@@ -115,8 +117,10 @@ Status Gathering::check(const std::vector<Arrival>& arrivals) const {
   for (std::size_t i = 0; i < arrivals.size(); ++i) {
     const Arrival& each = arrivals[i];
     if (each.code != koloSuccess)
-      return error(static_cast<koloResult_t>(each.code), "on rank {} of {}: {}", ranks_[i], parent_.options().name,
-                   each.reason);
+      return error(failureCode(each.code), "on rank {} of {}: {}", ranks_[i], parent_.options().name, each.reason);
+    if (each.next == 0 || each.next > kMostGroups)
+      return error(koloRemoteError, "rank {} of {} proposes {} as the number of its next group, expected 1 to {}",
+                   ranks_[i], parent_.options().name, each.next, kMostGroups);
   }
   const auto other = std::find_if(arrivals.begin(), arrivals.end(),
                                   [this](const Arrival& each) { return each.name != options_.value().name; });

@@ -5,24 +5,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <new>
-#include <system_error>
 
 #include "comm/factory.h"
 
 namespace kolo::comm {
 
-// What `make` returns, also if it throws.
-template <class Make>
-auto withoutExceptions(Make&& make) -> decltype(make()) {
-  try {
-    return make();
-  } catch (const std::bad_alloc&) {
-    return error(koloOutOfMemory, "out of memory");
-  } catch (const std::system_error& why) {
-    return noThread(why, "making a communicator needs a thread");
-  }
-}
+using kolo::withoutExceptions;
 
 // This rank's part in making the communicator of a key. The other ranks wait for it in each step: if it cannot go on,
 // they are told so, and why, instead of waiting until their time is over. rank: in the communicator; family: of the key

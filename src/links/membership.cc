@@ -18,8 +18,8 @@ Status Membership::agree(const Status& mine) {
   if (!mine.ok()) return mine;
   for (std::size_t i = 0; i < verdicts.size(); ++i) {
     BlobReader reader(verdicts[i]);
-    const auto code = static_cast<koloResult_t>(reader.get<std::int32_t>());
-    if (code != koloSuccess) return error(code, "on rank {}: {}", i, reader.getText());
+    const auto code = reader.get<std::int32_t>();
+    if (code != koloSuccess) return error(failureCode(code), "on rank {}: {}", i, reader.getText());
   }
   return {};
 }

@@ -65,7 +65,7 @@ class FaultyControl final : public bootstrap::Control {
   }
   void subscribe(std::uint64_t key, const std::vector<int>& members,
                  std::function<void(const bootstrap::Failure&)> onFailure,
-                 std::function<std::string(std::string_view)> onQuestion, std::uint64_t family) override {
+                 std::function<std::string(int, std::string_view)> onQuestion, std::uint64_t family) override {
     if (refuses_) throw std::bad_alloc();
     if (inner_ != nullptr) inner_->subscribe(key, members, std::move(onFailure), std::move(onQuestion), family);
   }
