@@ -13,10 +13,10 @@
 #include "api/ownership.h"
 #include "base/caller.h"
 #include "bootstrap/wire.h"
+#include "comm/factory.h"
 #include "comm/in_turn.h"
 #include "comm/mesh.h"
 #include "comm/subgroups.h"
-#include "comm/undertake.h"
 
 namespace kolo::api {
 namespace {

@@ -120,8 +120,6 @@ class Backend {
 
   // The transports in use: "shm", "p2p+tcp", or "self" with one rank.
   virtual std::string transportNames() const = 0;
-  // Whether communicators that are split from this one may use its links and its arena.
-  virtual bool sharesLinks() const = 0;
 
  protected:
   virtual const void* enter() const { return nullptr; }

@@ -2,19 +2,26 @@
 
 #include "base/log.h"
 #include "base/settings.h"
+#include "comm/factory.h"
 #include "comm/gpu_backend.h"
 #include "comm/host_backend.h"
 #include "comm/parts.h"
 #include "comm/sent_arrays.h"
 #include "comm/stream.h"
-#include "comm/undertake.h"
 #include "topology/topology.h"
 
 namespace kolo::comm {
 
 namespace {
 
-constexpr std::uint64_t kKeyOfPool = ~std::uint64_t{1};  // no color is so large
+// What a rank gives to its peers of a new file.
+Result<Given> given(const Result<std::shared_ptr<memory::SharedMemory>>& file, const BlockLayout& block) {
+  KOLO_TRY(file.status());
+  Given given = Given::of(file.value());
+  given.arenaAt = block.arenaAt();
+  given.arenaBytes = block.arenaBytes;
+  return given;
+}
 
 }  // namespace
 
@@ -37,18 +44,26 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Membership membership
 
 Status Communicator::connect() {
   KOLO_TRY(openWindows());
-  KOLO_ASSIGN(const std::string nics, nearNics(membership_));
+  const bool isOnHost = options_.device < 0;  // links of GPUs are of one communicator
+  std::uint64_t poolBytes = isOnHost ? Pool::roomFor(ranks()) : 0;
+  KOLO_ASSIGN(const std::string nics, nearNics(membership_, poolBytes));
   Peers::Purpose purpose = staging(layout_, rank());
   purpose.nearNics = nics;
-  KOLO_ASSIGN(peers_, Peers::connect(membership_, Given::ofNewHostMemory(layout_.bytes()), purpose, options_.transports,
+  const BlockLayout block{ranks(), layout_.bytes()};
+  const auto file = Pool::makeFile(block, poolBytes);
+  KOLO_ASSIGN(peers_, Peers::connect(membership_, given(file, block), purpose, options_.transports,
                                      options_.agreement(layout_)));
   KOLO_ASSIGN(const std::vector<std::string> all, membership_.allGather(tellSurroundings(*peers_)));
   const Surroundings around = hearSurroundings(all);
   arrange(around, isDumpable());
-  if (options_.device >= 0) {
-    KOLO_TRY(connectGpus(around, nics));
-  } else {
+  if (isOnHost && allMapped_) {
+    auto pool = std::make_shared<Pool>(peers_, file.value(), block, options_.transports, membership_.key);
+    share_ = Share::ofFirst(std::move(pool), block, rank());
+  }
+  if (isOnHost) {
     backend_ = std::make_unique<HostBackend>(*this);
+  } else {
+    KOLO_TRY(connectGpus(around, nics));
   }
   begin();
   return {};
@@ -199,30 +214,6 @@ void Communicator::begin() {
 std::string Communicator::answer(std::string_view question) {
   if (std::optional<std::string> answer = backend_->answer(question)) return *std::move(answer);
   return causes_->answer(question);
-}
-
-Result<std::shared_ptr<Share>> Communicator::share(std::uint64_t child) {
-  const bool may = !hasTriedToShare_ && allMapped_ && backend_->sharesLinks() && ranks() <= Pool::kMostRanks;
-  if (share_ != nullptr || !may) return share_;
-  Membership making = membership_;
-  making.gathers = 0;
-  making.key = mixKeys(mixKeys(membership_.key, child), kKeyOfPool);
-  bool isDecided = false;
-  auto shared = withoutExceptions([&]() -> Result<std::shared_ptr<Share>> {
-    KOLO_ASSIGN(std::shared_ptr<Pool> pool, Pool::create(membership_, making, options_.transports, isDecided));
-    return pool != nullptr ? Share::ofFirst(std::move(pool), ranks(), rank()) : nullptr;
-  });
-  if (!shared.ok()) {
-    const Status& why = shared.status();
-    const std::string message = fmt::format("on rank {}: {}", rank(), why.message());
-    membership_.control->reportFailure(making.key, {why.code(), membership_.jobRank(rank()), message});
-    // The others may go on with the pool, and this rank cannot: from here on they would wait for each other in vain.
-    if (isDecided) fail({why.code(), membership_.jobRank(rank()), message});
-    return why;
-  }
-  hasTriedToShare_ = true;
-  share_ = shared.take();
-  return share_;
 }
 
 // On GPUs other links make hosts of the ranks than in the host's memory: transports may be chosen such that only GPUs

@@ -62,7 +62,6 @@ class GpuBackend final : public Backend {
   void leave() override { rank_->leave(); }
   void close(bool failed) override { rank_->close(failed); }
   std::string transportNames() const override { return rank_->transportNames(); }
-  bool sharesLinks() const override { return false; }  // links of GPUs are of one communicator
 
  protected:
   const void* enter() const override { return rank_->enter(); }

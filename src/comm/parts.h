@@ -32,6 +32,7 @@ using gpu::GpuRank;
 using links::ArenaLayout;
 using links::BlobReader;
 using links::BlobWriter;
+using links::BlockLayout;
 using links::Boards;
 using links::Bulletin;
 using links::Given;

@@ -64,7 +64,8 @@ Status GpuHostPath::connectWith(const links::GpuDirect* gpuDirect) {
 }
 
 Result<links::Given> GpuHostPath::makeArena() {
-  KOLO_ASSIGN(links::Given given, links::Given::ofNewHostMemory(layout_.bytes()));
+  KOLO_ASSIGN(memory::SharedMemory memory, memory::SharedMemory::create(layout_.bytes(), "kolo-arena"));
+  links::Given given = links::Given::of(std::make_shared<memory::SharedMemory>(std::move(memory)));
   hostArena_ = std::make_shared<HostArena>(HostArena{given.owner, {}});
   given.owner = hostArena_;
   return given;

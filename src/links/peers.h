@@ -24,8 +24,12 @@ class GpuDirect;
 struct Given {
   koloTransportMemory range{};
   std::shared_ptr<const void> owner;
+  std::uint64_t arenaAt = 0;  // where in the range the arena is, alike on all ranks
+  // Of the range from the arena on, what is the arena's: posted transports, which may pin memory, get only that. 0:
+  // all.
+  std::uint64_t arenaBytes = 0;
 
-  static Result<Given> ofNewHostMemory(std::uint64_t bytes);
+  static Given of(std::shared_ptr<memory::SharedMemory> memory);
   static Given of(std::shared_ptr<memory::DeviceMemory> memory);
 };
 
@@ -91,7 +95,7 @@ class Peers {
                                      const std::vector<int>& inBase, int rank, const Purpose& purpose);
   void setArena(int rank, unsigned char* arena);
 
-  unsigned char* arena() const { return static_cast<unsigned char*>(given_.range.address); }
+  unsigned char* arena() const { return static_cast<unsigned char*>(given_.range.address) + given_.arenaAt; }
   std::uint32_t memoryKind() const { return given_.range.kind; }
   int ranks() const { return static_cast<int>(peers_.size()); }
   const Peer& operator[](int rank) const { return peers_[static_cast<std::size_t>(rank)]; }

@@ -67,10 +67,11 @@ TEST_CASE("address space may be larger than the machine's memory, and gives part
 #endif
   constexpr std::size_t kBytes = std::size_t{1} << 42;
   CHECK(SharedMemory::create(kBytes, "test").status().code() == koloOutOfMemory);
-  auto reserved = SharedMemory::reserve(kBytes, "test");
+  auto reserved = SharedMemory::create(1, "test", kBytes);
   REQUIRE(reserved.status().message() == "");
   const SharedMemory memory = reserved.take();
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  CHECK(memory.bytes() == kBytes + page);
   unsigned char* const at = memory.data() + kBytes / 2;
   std::fill(at, at + 3 * page, 1);
   CHECK_FALSE(memory.discard(kBytes / 2 + 1, 2 * page));  // one whole page
