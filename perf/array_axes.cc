@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "common/collectives.h"
 #include "perf/failure.h"
 #include "perf/machine.h"
 #include "perf/names.h"
@@ -168,7 +169,7 @@ class Axis {
   }
   void clearOutput() const { std::memset(memory_.output, 0xa5, outputBytes()); }
   size_t wrong() const {
-    const bool reduces = isReduction(what_.collective);
+    const bool reduces = rowOf(what_.collective).folds;
     const Table expected =
         reduces ? foldedTable(what_.datatype, koloSum, ranks_.count, kAxisSeed) : given(givesWhole() ? what_.root : 0);
     if (outputBytes() == 0) return 0;
@@ -252,7 +253,7 @@ class Axis {
     else (givesWhole() ? item_.sendarray : item_.recvarray) = &array_;
   }
   Table given(int rank) const {
-    if (!isReduction(what_.collective)) return movedTable(what_.datatype, 0, kAxisSeed);
+    if (!rowOf(what_.collective).folds) return movedTable(what_.datatype, 0, kAxisSeed);
     return operandTable(what_.datatype, koloSum, rank, ranks_.count, kAxisSeed);
   }
   // This rank's part of an array that has the pattern.
@@ -287,7 +288,7 @@ std::vector<AxisCase> casesOf(const Options& options) {
       for (const Lengths& shape : options.shapes) {
         for (const int axis : options.axes) {
           if (axis >= static_cast<int>(shape.size())) continue;
-          cases.push_back({collective, shape, axis, datatype, hasRoot(collective) ? options.root : 0});
+          cases.push_back({collective, shape, axis, datatype, rowOf(collective).isRooted() ? options.root : 0});
         }
       }
     }

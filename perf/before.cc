@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/collectives.h"
 #include "perf/array_axes.h"
 #include "perf/device.h"
 #include "perf/failure.h"
@@ -22,7 +23,7 @@ namespace kolo::perf {
 bool isMeasurable(const Options& options, koloCollective_t collective) {
   if (collective == koloCollectiveBarrier) return true;
   if (options.inPlace && !canBeInPlace(collective)) return false;
-  if (!isReduction(collective)) return true;
+  if (!rowOf(collective).folds) return true;
   return std::any_of(options.datatypes.begin(), options.datatypes.end(), [&](koloDataType_t datatype) {
     return std::any_of(options.ops.begin(), options.ops.end(),
                        [&](koloRedOp_t op) { return koloRedOpIsDefined(op, datatype) != 0; });
@@ -79,7 +80,9 @@ void requireGpuMemory(const Options& options, double bytesOfRank, int ranksHere)
 
 void requirePossible(const Options& options, int ranks, int ranksHere) {
   const auto& collectives = options.collectives;
-  if (std::any_of(collectives.begin(), collectives.end(), hasRoot) && (options.root < 0 || options.root >= ranks)) {
+  if (std::any_of(collectives.begin(), collectives.end(),
+                  [](koloCollective_t each) { return rowOf(each).isRooted(); }) &&
+      (options.root < 0 || options.root >= ranks)) {
     fail("--root {} is no rank: there are ranks 0 to {}", options.root, ranks - 1);
   }
   if (!options.listFile.empty()) return requireLists(options, ranksHere);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "common/collectives.h"
 #include "perf/html_style.h"
 #include "perf/names.h"
 #include "perf/sizes.h"
@@ -27,7 +28,7 @@ struct Section {
 
 std::string seriesLabel(const Result& result) {
   const std::string_view kind = bufferKindName(result.buffers);
-  if (!isReduction(result.operation.collective)) return fmt::format("{}, {}", result.datatype(), kind);
+  if (!rowOf(result.operation.collective).folds) return fmt::format("{}, {}", result.datatype(), kind);
   return fmt::format("{} {}, {}", result.datatype(), result.op(), kind);
 }
 

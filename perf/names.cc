@@ -115,14 +115,4 @@ std::vector<std::string> splitList(std::string_view text) {
   return parts;
 }
 
-bool isReduction(koloCollective_t collective) {
-  return collective == koloCollectiveAllReduce || collective == koloCollectiveReduce ||
-         collective == koloCollectiveReduceScatter;
-}
-
-bool hasRoot(koloCollective_t collective) {
-  return collective == koloCollectiveReduce || collective == koloCollectiveBroadcast ||
-         collective == koloCollectiveGather || collective == koloCollectiveScatter;
-}
-
 }  // namespace kolo::perf

@@ -28,7 +28,4 @@ std::vector<koloRedOp_t> parseOps(std::string_view text);
 // Splits at commas. Throws Failure when a part is empty, or the whole text: a forgotten word must not pass unseen.
 std::vector<std::string> splitList(std::string_view text);
 
-bool isReduction(koloCollective_t collective);
-bool hasRoot(koloCollective_t collective);
-
 }  // namespace kolo::perf

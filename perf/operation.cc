@@ -1,5 +1,7 @@
 #include "perf/operation.h"
 
+#include "common/collectives.h"
+
 namespace kolo::perf {
 namespace {
 
@@ -18,7 +20,7 @@ koloResult_t sendRecv(const Operation& operation, size_t count, const Placement&
 }  // namespace
 
 bool canBeInPlace(koloCollective_t collective) {
-  return collective != koloCollectiveSendRecv && collective != koloCollectiveBarrier;
+  return rowOf(collective).flow != CollectiveRow::Flow::kPair && rowOf(collective).moves();
 }
 
 Placement place(const Operation& operation, const Shape& shape, Ranks ranks, const Buffers& buffers) {
@@ -29,29 +31,15 @@ Placement place(const Operation& operation, const Shape& shape, Ranks ranks, con
                .sendElements = whole,
                .recvElements = whole,
                .inPlace = operation.inPlace && canBeInPlace(operation.collective)};
-  bool sendsOwnBlock = false, receivesOwnBlock = false;  // in place, the block is the one of this rank in the whole
-  switch (operation.collective) {
-    case koloCollectiveReduce:
-      at.recvElements = isRoot ? whole : 0;
-      at.inPlace &= isRoot;
-      break;
-    case koloCollectiveBroadcast: at.sendElements = isRoot ? whole : 0; break;
-    case koloCollectiveGather:
-      at.recvElements = isRoot ? whole : 0;
-      at.inPlace &= isRoot;
-      sendsOwnBlock = true;
-      break;
-    case koloCollectiveScatter:
-      at.sendElements = isRoot ? whole : 0;
-      at.inPlace &= isRoot;
-      receivesOwnBlock = true;
-      break;
-    case koloCollectiveAllGather: sendsOwnBlock = true; break;
-    case koloCollectiveReduceScatter: receivesOwnBlock = true; break;
-    default: break;
-  }
+  const CollectiveRow& row = rowOf(operation.collective);
+  // In place, the block is the one of this rank in the whole.
+  const bool sendsOwnBlock = row.isDivided() && row.sends == CollectiveRow::Blocks::kOne;
+  const bool receivesOwnBlock = row.isDivided() && row.receives == CollectiveRow::Blocks::kOne;
   if (sendsOwnBlock) at.sendElements = block;
   if (receivesOwnBlock) at.recvElements = block;
+  if (row.flow == CollectiveRow::Flow::kFromRoot && !isRoot) at.sendElements = 0;
+  if (row.flow == CollectiveRow::Flow::kToRoot && !isRoot) at.recvElements = 0;
+  if (row.isRooted() && operation.collective != koloCollectiveBroadcast) at.inPlace &= isRoot;
   if (at.inPlace) {
     const size_t own = static_cast<size_t>(ranks.self) * block * koloDataTypeSize(operation.datatype);
     at.send = buffers.recv() + (sendsOwnBlock ? own : 0);

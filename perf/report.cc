@@ -10,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "common/collectives.h"
 #include "perf/failure.h"
 #include "perf/names.h"
 #include "perf/sizes.h"
@@ -32,7 +33,7 @@ std::string channelsText(const koloPlan_t& plan) {
 }
 
 void printRow(const Result& r) {
-  const std::string root = hasRoot(r.operation.collective) ? std::to_string(r.operation.root) : "-1";
+  const std::string root = rowOf(r.operation.collective).isRooted() ? std::to_string(r.operation.root) : "-1";
   fmt::print("  {:>12} {:>12} {:>11} {:>7} {:>5}  {:>9} {:>9} {:>9}  {:>8} {:>8} {:>7}  {:<10} {}\n", r.bytes,
              r.elements, r.datatype(), r.op(), root, microseconds(r.timeUs.min), microseconds(r.timeUs.median),
              microseconds(r.timeUs.p99), gigabytes(r.algorithmBandwidth()), gigabytes(r.busBandwidth()), wrongText(r),

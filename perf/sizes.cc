@@ -7,23 +7,13 @@
 #include <charconv>
 #include <cmath>
 
+#include "common/collectives.h"
 #include "perf/failure.h"
 
 namespace kolo::perf {
 namespace {
 
 constexpr size_t kMaxSizes = 100'000;  // more is a mistake, and the list itself might not fit into memory
-
-bool holdsBlocks(koloCollective_t collective) {
-  switch (collective) {
-    case koloCollectiveAllGather:
-    case koloCollectiveReduceScatter:
-    case koloCollectiveAllToAll:
-    case koloCollectiveGather:
-    case koloCollectiveScatter: return true;
-    default: return false;
-  }
-}
 
 }  // namespace
 
@@ -74,7 +64,7 @@ std::vector<size_t> sweepSizes(size_t minBytes, size_t maxBytes, double factor, 
 
 Shape shapeFor(koloCollective_t collective, size_t bytes, size_t elementBytes, int ranks) {
   if (collective == koloCollectiveBarrier) return {.count = 0, .blocks = 1, .elements = 0, .bytes = 0};
-  const size_t blocks = holdsBlocks(collective) ? static_cast<size_t>(ranks) : 1;
+  const size_t blocks = rowOf(collective).isDivided() ? static_cast<size_t>(ranks) : 1;
   const size_t count = std::max<size_t>(1, bytes / elementBytes / blocks);
   return {.count = count, .blocks = blocks, .elements = count * blocks, .bytes = count * blocks * elementBytes};
 }
@@ -82,7 +72,7 @@ Shape shapeFor(koloCollective_t collective, size_t bytes, size_t elementBytes, i
 double busFactor(koloCollective_t collective, int ranks) {
   const double n = ranks;
   if (collective == koloCollectiveAllReduce) return 2 * (n - 1) / n;
-  return holdsBlocks(collective) ? (n - 1) / n : 1.0;
+  return rowOf(collective).isDivided() ? (n - 1) / n : 1.0;
 }
 
 }  // namespace kolo::perf

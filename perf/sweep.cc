@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 
+#include "common/collectives.h"
 #include "perf/before.h"
 #include "perf/failure.h"
 #include "perf/names.h"
@@ -108,15 +109,15 @@ class Sweep {
                .buffers = buffers_.front().get()}};
     }
     if (!isMeasurable(options_, collective)) return points;
-    const std::vector<koloRedOp_t> ops = isReduction(collective) ? options_.ops : std::vector{koloSum};
+    const std::vector<koloRedOp_t> ops = rowOf(collective).folds ? options_.ops : std::vector{koloSum};
     for (const auto& buffers : buffers_) {
       for (const koloDataType_t datatype : options_.datatypes) {
         for (const koloRedOp_t op : ops) {
-          if (isReduction(collective) && koloRedOpIsDefined(op, datatype) == 0) continue;
+          if (rowOf(collective).folds && koloRedOpIsDefined(op, datatype) == 0) continue;
           appendSizes({.collective = collective,
                        .datatype = datatype,
                        .op = op,
-                       .root = hasRoot(collective) ? options_.root : 0,
+                       .root = rowOf(collective).isRooted() ? options_.root : 0,
                        .inPlace = options_.inPlace},
                       *buffers, points);
         }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/collectives.h"
 #include "perf/failure.h"
 #include "perf/names.h"
 #include "perf/patterns.h"
@@ -28,7 +29,7 @@ class Verification {
  public:
   Verification(const Operation& operation, const Shape& shape, Ranks ranks, const Buffers& buffers)
       : operation_(operation), shape_(shape), ranks_(ranks), at_(place(operation, shape, ranks, buffers)),
-        elementBytes_(koloDataTypeSize(operation.datatype)), reduces_(isReduction(operation.collective)),
+        elementBytes_(koloDataTypeSize(operation.datatype)), reduces_(rowOf(operation.collective).folds),
         seed_(shape.bytes * 31 + static_cast<size_t>(operation.collective)),
         written_(at_.inPlace ? Area{buffers.recv(), shape.bytes} : Area{at_.recv, at_.recvElements * elementBytes_}),
         writtenView_(buffers.device(), guarded(written_).begin, guarded(written_).bytes),
@@ -77,20 +78,12 @@ class Verification {
   }
 
   size_t wrongResult() const {
+    const CollectiveRow& row = rowOf(operation_.collective);
     const size_t own = static_cast<size_t>(ranks_.self) * shape_.count;
-    switch (operation_.collective) {
-      case koloCollectiveAllReduce:
-      case koloCollectiveReduce: return wrongIn(0, shape_.elements, folded(), 0);
-      case koloCollectiveReduceScatter: return wrongIn(0, shape_.count, folded(), own);
-      case koloCollectiveBroadcast: return wrongIn(0, shape_.elements, sentBy(operation_.root), 0);
-      case koloCollectiveScatter: return wrongIn(0, shape_.count, sentBy(operation_.root), own);
-      case koloCollectiveAllGather:
-      case koloCollectiveGather: return wrongBlocks(0);
-      case koloCollectiveAllToAll: return wrongBlocks(own);
-      case koloCollectiveSendRecv:
-        return wrongIn(0, shape_.elements, sentBy((ranks_.self + ranks_.count - 1) % ranks_.count), 0);
-      default: return 0;
-    }
+    const size_t phase = row.sends == CollectiveRow::Blocks::kEach ? own : 0;
+    if (row.receives == CollectiveRow::Blocks::kEach) return wrongBlocks(phase);
+    const int giver = row.isRooted() ? operation_.root : (ranks_.self + ranks_.count - 1) % ranks_.count;
+    return wrongIn(0, shape_.count, row.folds ? folded() : sentBy(giver), phase);
   }
 
   Table folded() const { return foldedTable(operation_.datatype, operation_.op, ranks_.count, seed_); }

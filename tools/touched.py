@@ -23,9 +23,9 @@ TABLE = {
     "mpi-wheels": ["src/mpi/loaded", "src/mpi/startup", "tools/kolo-mpirun", "tests/mpi/check_wheels.py"],
     "tinygrad": ["src/algorithms/ring", "src/algorithms/one_shot", "tests/tinygrad"],
     "torch": ["src/torch", "tests/torch", "tools/build-torch-wheel"],
-    "gpu": ["src/gpu", "src/executor/cuda", "src/drivers/cuda", "src/device", "src/algorithms", "tests/gpu", "tests/mock_cuda"],
-    "gpu-direct": ["src/gpu", "src/executor/cuda", "tests/gpu", "tests/mock_cuda", "tests/mock_verbs"],
-    "gpu-posted": ["src/gpu", "src/executor/cuda", "tests/gpu", "tests/mock_cuda"],
+    "gpu": ["src/gpu", "src/executor/cuda", "src/drivers/cuda", "src/device", "src/algorithms", "tests/gpu", "tests/mock_cuda", "tests/emulated"],
+    "gpu-direct": ["src/gpu", "src/executor/cuda", "tests/gpu", "tests/mock_cuda", "tests/emulated", "tests/mock_verbs"],
+    "gpu-posted": ["src/gpu", "src/executor/cuda", "tests/gpu", "tests/mock_cuda", "tests/emulated"],
     "gpu-measure": ["tests/gpu/measure", "tools/gpu_checks"],
     "gpu-checks": ["tests/gpu/check_gpu_checks.py", "tools/run-gpu-checks", "tools/gpu_checks"],
 }

@@ -352,13 +352,13 @@ KOLO_API koloResult_t koloCommInitFromEnv(koloComm_t* comm, const koloConfig_t* 
  * The call waits until all ranks of comm have called it, for KOLO_INIT_TIMEOUT_MS at most.
  * Errors: a rank that is late, or whose configuration is not valid, makes the call fail on all ranks, and comm goes on.
  *   koloInvalidArgument (color). koloInvalidUsage inside a group. The failure of comm, if it has failed.
- * On one host the new communicator shares the links of comm, and all communicators that are split from one another have
- * parts of one memory. A split then takes no file descriptor, no mapping and no thread, and sends no message of the
- * control plane. The first split makes that memory: one descriptor, and up to 4 GiB of address space for each rank. A
- * communicator shares nothing if its configuration names a device, or other transports than those of comm, or if its
- * process locks all its memory (mlockall).
- * comm may be destroyed before the new communicator. The failure of one is not that of the other, but the death of a
- * rank is a failure of every communicator that has this rank. */
+ * On one host the new communicator shares the links of comm, and has a part of its memory. For such parts a
+ * communicator that is not made of another one has up to 4 GiB of address space for each rank, which takes memory where
+ * it is used. A split then takes no file descriptor, no mapping and no thread. All splits of a communicator but the
+ * first send no message of the control plane. A communicator shares nothing if its configuration names a device, or
+ * other transports than those of comm, or if its process locks all its memory (mlockall). comm may be destroyed before
+ * the new communicator. The failure of one is not that of the other, but the death of a rank is a failure of every
+ * communicator that has this rank. */
 KOLO_API koloResult_t koloCommSplit(koloComm_t comm, int color, int key, koloComm_t* newcomm,
                                     const koloConfig_t* config);
 /* Makes a communicator of the ranks of comm that are not excluded. Collective over these ranks.
@@ -399,7 +399,8 @@ KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, i
  *     koloRemoteError if a member has died. The reason of a member whose configuration is not valid. The failure of
  *     parent that some rank has reported.
  *   - On the members that have come: koloTimeout if another member does not come.
- * parent and the group are independent as after koloCommSplit. A rank outside the list may be dead. */
+ * On one host the group shares links and memory as a split does. parent and the group are independent as after
+ * koloCommSplit. A rank outside the list may be dead. */
 KOLO_API koloResult_t koloCommCreateGroup(koloComm_t parent, const int* ranks, int nranks, const char* name,
                                           koloComm_t* newcomm, const koloConfig_t* config);
 /* Makes the communicator along some axes of a mesh. Collective over its members alone.

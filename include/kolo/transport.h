@@ -42,7 +42,7 @@
 extern "C" {
 #endif
 
-#define KOLO_TRANSPORT_ABI 1u
+#define KOLO_TRANSPORT_ABI 2u
 #define KOLO_TRANSPORT_BLOB_BYTES 256
 
 enum {
@@ -101,7 +101,8 @@ typedef struct {
 
 /* A range of memory.
  *  - Host memory, fd >= 0: the range is the file's bytes from fdOffset on (a memfd, mapped shared), and may be given to
- *    other processes. The core keeps fd open while the memory is registered.
+ *    other processes. The file is sealed against shrinking (F_SEAL_SHRINK), because a process that touches what is no
+ *    longer there is killed. The core keeps fd open while the memory is registered.
  *  - Host memory, fd < 0: ordinary memory.
  *  - koloMemoryCuda: memory of a CUDA device, by its device pointer.
  *      for a mapped transport: fd is -1
@@ -190,9 +191,12 @@ typedef struct koloTransport {
    * communicator which answered. The peer need not be in a call of its device: its thread answers.
    * Mapped: *mapped gets a pointer to the first byte of the peer's range, readable and writable, coherent with the
    * peer's own accesses under the C++ memory model. It stays valid until linkClose, also when the peer is gone.
-   * Posted: *mapped is left NULL. */
+   * Posted: *mapped is left NULL.
+   * *bytes gets how much of the peer's memory the link reaches: mapped, as many bytes as may be touched from *mapped
+   * on, whatever the peer does. It is what was found, and not only what the peer says; the core compares it with what
+   * it needs. */
   int (*linkOpen)(void* device, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory, void** link,
-                  void** mapped, char* why, size_t whyBytes);
+                  void** mapped, uint64_t* bytes, char* why, size_t whyBytes);
   /* Closes a link. */
   void (*linkClose)(void* device, void* link);
 

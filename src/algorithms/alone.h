@@ -15,9 +15,9 @@ KOLO_DEVICE_CALL void runAlone(device::Exchange<Team>& exchange) {
   if (source.bytes == 0) return;
   void* outputs[] = {target.data};
   const void* inputs[] = {source.data, source.data};
-  if (work.yieldsTruth) {
+  if (work.fold.yieldsTruth) {
     fold(exchange, outputs, 1, inputs, 2, -1, source.bytes, false, false);  // "x or x": 0 or 1
-  } else if (work.scaled) {
+  } else if (work.fold.scaled) {
     fold(exchange, outputs, 1, inputs, 1, 0, source.bytes, false, false);
   } else {
     copy(exchange, target.data, source.data, source.bytes, work.streaming);

@@ -95,11 +95,9 @@ using device::Collective;
 
 // With a root that has a block for each rank, or gets one from each.
 inline bool hasBlocksAtRoot(Collective collective) {
-  return collective == Collective::kGather || collective == Collective::kScatter;
+  return device::isIn(collective, device::kRooted & device::kDivided);
 }
-inline bool isDivided(Collective collective) {
-  return device::isIn(collective, device::kSendsBlocks | device::kReceivesBlocks);
-}
+inline bool isDivided(Collective collective) { return device::isIn(collective, device::kDivided); }
 inline double levels(double n) { return std::ceil(std::log2(n)); }
 // The steps in which ranks beyond a power of two hand over to others, and get results back.
 inline double extraSteps(double n) { return std::exp2(std::floor(std::log2(n))) < n ? 2 : 0; }
@@ -136,7 +134,7 @@ inline Cost exchangeAll(Collective collective, double n, double size, double ste
 inline Cost oneShot(Collective collective, double n, double size) { return exchangeAll(collective, n, size, 1); }
 inline Cost pairwise(Collective collective, double n, double size) { return exchangeAll(collective, n, size, n - 1); }
 inline Wire oneShotWire(Collective collective, const Shape& at, double size) {
-  const bool isRooted = device::isIn(collective, device::kFromRoot | device::kToRoot);
+  const bool isRooted = device::isIn(collective, device::kRooted);
   return isRooted ? ofOne(1, at.n - 1, at.others() * size) : everybody(at, size);
 }
 
@@ -248,16 +246,17 @@ namespace rows {
 using device::setOf;
 using enum device::Collective;
 
-inline constexpr std::uint32_t kVectors = setOf(kAllGather, kReduceScatter, kAllToAll, kGather, kScatter);
-inline constexpr std::uint32_t kAll = kVectors | setOf(kAllReduce, kReduce, kBroadcast, kBarrier);
+using device::kDivided;
+using device::kMoving;
+using device::kPlanned;
 
 inline constexpr Row kCatalogue[] = {
     {.algorithm = device::Algorithm::kLine,
      .name = "line",
-     .collectives = kAll,
-     .vectors = kVectors,
-     .boundedRanks = kAll,
-     .undivided = kAll,
+     .collectives = kPlanned,
+     .vectors = kDivided,
+     .boundedRanks = kPlanned,
+     .undivided = kPlanned,
      .mostRanks = kMaxLineRanks,
      .mostBytes = device::kHeaderPayloadBytes,
      .meeting = Meeting::kByLines,
@@ -266,12 +265,12 @@ inline constexpr Row kCatalogue[] = {
      .wire = costs::lineWire},
     {.algorithm = device::Algorithm::kOneShot,
      .name = "one_shot",
-     .collectives = kAll & ~setOf(kBarrier),
-     .vectors = kVectors,
-     .pairVectors = kVectors,
+     .collectives = kMoving,
+     .vectors = kDivided,
+     .pairVectors = kDivided,
      .boundedRanks = device::kReducing,
-     .steps = kAll & ~setOf(kBarrier),
-     .asOneShot = kAll & ~setOf(kBarrier),
+     .steps = kMoving,
+     .asOneShot = kMoving,
      .mostRanks = kMaxLineRanks,
      .meeting = Meeting::kAll,
      .keepsOrder = true,
@@ -402,9 +401,9 @@ constexpr bool isSound(const Row& row, int place) {
   const bool isOrdered = static_cast<int>(row.algorithm) == place;
   const bool hasName = !std::string_view(row.name).empty() && std::string_view(row.name).size() < 24;  // koloPlan_t
   const bool areSubsets =
-      isSubset(own, rows::kAll) && isSubset(row.vectors, own & rows::kVectors) &&
+      isSubset(own, device::kPlanned) && isSubset(row.vectors, own & device::kDivided) &&
       isSubset(row.pairVectors, row.vectors) && isSubset(row.uniformHosts, own) && isSubset(row.hostsInRows, own) &&
-      isSubset(row.onMesh, own) && isSubset(row.boundedRanks, rows::kAll) && isSubset(row.onlyMapped, own) &&
+      isSubset(row.onMesh, own) && isSubset(row.boundedRanks, device::kPlanned) && isSubset(row.onlyMapped, own) &&
       isSubset(row.onlyPosted, own) && isSubset(row.scratch, own) && isSubset(row.undivided, own) &&
       isSubset(row.cutsItems | row.cutsLists, own) && isSubset(row.renumbers, own) && isSubset(row.steps, own) &&
       isSubset(row.asOneShot | row.asTwoShot, own) && (row.asOneShot & row.asTwoShot) == 0;
@@ -425,10 +424,9 @@ constexpr bool areSound() {
 static_assert(std::size(kCatalogue) == kAlgorithms, "an algorithm has no row");
 static_assert(kAlgorithms <= 15, "a signature has four bits for the algorithm, and the last value is nobody's");
 static_assert(areSound());
-static_assert(rowOf(device::Algorithm::kLine).collectives == rows::kAll, "what moves nothing is left to the line");
-static_assert(rowOf(device::Algorithm::kOneShot).collectives ==
-                  (rows::kAll & ~device::setOf(device::Collective::kBarrier)),
-              "the planner falls back to it");
+static_assert(rowOf(device::Algorithm::kLine).collectives == device::kPlanned,
+              "what moves nothing is left to the line");
+static_assert(rowOf(device::Algorithm::kOneShot).collectives == (device::kMoving), "the planner falls back to it");
 
 }  // namespace checks
 

@@ -2,7 +2,7 @@
 // A rank that is an inner node of one tree is a leaf of the other, so every rank sends and receives each byte about
 // once, as in a ring, and the first chunk passes log2 n ranks instead of n - 1.
 //
-// Every rank takes the chunks in one order: a few of the first tree (Work::chunksAtOnce), as many of the second, the
+// Every rank takes the chunks in one order: a few of the first tree (Channel::chunksAtOnce), as many of the second, the
 // next ones of the first, and so on. What a rank waits for is the same chunk at a rank nearer to the root (in a
 // reduction: to the leaves), or the slot of an earlier chunk. So no circle of ranks waits for each other.
 #pragma once
@@ -70,10 +70,10 @@ class DoubleTree {
   KOLO_DEVICE void forEachChunk(std::uint64_t total, Visit visit) {
     const auto half = [&](int tree) { return device::alignedPart(total, 2, tree, work_.grain()); };
     const std::uint64_t step = exchange_.chunkElements(), chunks = device::divideUp(half(0).count, step);
-    for (std::uint64_t first = 0; first < chunks && !exchange_.failed(); first += work_.chunksAtOnce) {
+    for (std::uint64_t first = 0; first < chunks && !exchange_.failed(); first += work_.channel.chunksAtOnce) {
       for (int tree = 0; tree < 2; ++tree) {
         const device::Range part = half(tree);
-        for (std::uint64_t c = first; c < first + work_.chunksAtOnce; ++c) {
+        for (std::uint64_t c = first; c < first + work_.channel.chunksAtOnce; ++c) {
           const device::Range chunk = device::chunkOf(part.count, step, c);
           if (chunk.count != 0) visit(tree, device::Range{part.begin + chunk.begin, chunk.count});
         }

@@ -13,7 +13,7 @@ template <class Team>
 class Hierarchical {
  public:
   KOLO_DEVICE explicit Hierarchical(device::Exchange<Team>& exchange)
-      : exchange_(exchange), steps_(exchange), work_(exchange.work()), hosts_(*work_.hosts) {}
+      : exchange_(exchange), steps_(exchange), work_(exchange.work()), hosts_(*work_.steps.hosts) {}
 
   // Each rank has the sum of its host for its slice, then the sum of all, then all slices.
   KOLO_DEVICE_CALL void allReduce() {
@@ -63,7 +63,7 @@ class Hierarchical {
     device::Work& outside = between(device::Collective::kReduceScatter);
     foldsTheLast();
     outside.sendLayout = outside.recvLayout = {.count = count};
-    outside.send = work_.scratch;
+    outside.send = work_.channel.scratch;
     steps_.run();
   }
 
@@ -80,7 +80,7 @@ class Hierarchical {
     }
     device::Work& outside = between(device::Collective::kAllToAll);
     outside.sendLayout = outside.recvLayout = {.count = ofHost};
-    outside.send = work_.scratch;
+    outside.send = work_.channel.scratch;
     steps_.run();
   }
 
@@ -144,10 +144,10 @@ class Hierarchical {
   }
 
   KOLO_DEVICE device::Work& within(device::Collective collective) {
-    return steps_.describe(collective, work_.within, {hosts_.on(hosts_.host), hosts_.perHost, hosts_.place});
+    return steps_.describe(collective, work_.steps.within, {hosts_.on(hosts_.host), hosts_.perHost, hosts_.place});
   }
   KOLO_DEVICE device::Work& between(device::Collective collective) {
-    return steps_.describe(collective, work_.between, {hosts_.across, hosts_.count, hosts_.host});
+    return steps_.describe(collective, work_.steps.between, {hosts_.across, hosts_.count, hosts_.host});
   }
   // The inputs of the step that is described are partial results, each of a host's ranks, and its outputs the results.
   KOLO_DEVICE void foldsTheLast() {

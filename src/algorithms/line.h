@@ -27,7 +27,7 @@ KOLO_DEVICE_CALL void runLine(device::Exchange<Team>& exchange) {
   const device::Collective collective = work.signature.collective;
   const bool gives = !device::onlyGets(work), gets = !device::onlyGives(work);
   // With a root everybody meets it alone; else each meets all, beginning with the next on the ring.
-  const bool rootOnly = isIn(collective, device::kFromRoot | device::kToRoot) && work.rank != work.root;
+  const bool rootOnly = isIn(collective, device::kRooted) && work.rank != work.root;
   const int peers = rootOnly ? 1 : work.ranks - 1;
   const auto peerAt = [&](int i) { return rootOnly ? work.root : exchange.peerAt(i); };
   const bool blocks = isIn(collective, device::kSendsBlocks);
@@ -38,10 +38,10 @@ KOLO_DEVICE_CALL void runLine(device::Exchange<Team>& exchange) {
     unsigned char scaled[device::kHeaderPayloadBytes];
     const device::Range block = gives ? work.sendLayout.block(blocks ? peer : 0) : device::Range{};
     device::ConstPiece source = work.input(block);
-    if (work.scaled && source.bytes != 0) {
+    if (work.fold.scaled && source.bytes != 0) {
       void* output = scaled;
       const void* input = source.data;
-      exchange.team().reduceAlone({&output, 1, &input, 1, block.count, work.scalar, 0});
+      exchange.team().reduceAlone({&output, 1, &input, 1, block.count, work.fold.scalar, 0});
       source.data = scaled;
     }
     announceAlone(exchange, peer, source.bytes != 0 ? source.data : scaled, static_cast<std::uint32_t>(source.bytes));

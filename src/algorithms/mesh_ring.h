@@ -12,7 +12,7 @@ template <class Team>
 class MeshRing {
  public:
   KOLO_DEVICE explicit MeshRing(device::Exchange<Team>& exchange)
-      : steps_(exchange), work_(exchange.work()), mesh_(*work_.mesh) {}
+      : steps_(exchange), work_(exchange.work()), mesh_(*work_.steps.mesh) {}
 
   KOLO_DEVICE_CALL void allReduce() {
     int folded = 1;  // the ranks whose inputs are in each input of the next step

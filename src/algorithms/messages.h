@@ -42,7 +42,7 @@ class MessageGroup {
       KOLO_ROLLED
       for (int i = 1; i < work_.ranks && !team_.failed(); ++i) {
         const int peer = device::ringRank(work_.rank, i, work_.ranks);
-        const device::Link& link = work_.links[peer];
+        const device::Link& link = work_.channel.links[peer];
         const bool sends = link.sending.current != 0, receives = link.receiving.current != 0;
         if (sends || receives) waitsFor = peer;
         if (sends) moved = send(peer) || moved;
@@ -55,7 +55,7 @@ class MessageGroup {
       } else {
         team_.pause(waitsFor, waiting);
         // What a peer did before it went is seen in the round after.
-        const bool isGone = team_.isAtLeast(*work_.links[waitsFor].left, device::kPeerLeft);  // [gone]
+        const bool isGone = team_.isAtLeast(*work_.channel.links[waitsFor].marks.left, device::kPeerLeft);  // [gone]
         if (isGone && wasGone) {
           if (team_.leader()) team_.fail(team_.departureOf(waitsFor));
           team_.sync();
@@ -70,21 +70,21 @@ class MessageGroup {
 
   // This channel's part of a message.
   KOLO_DEVICE device::Range part(const device::Work& message) const {
-    return device::alignedPart(message.sendLayout.count, message.channels, channel_, message.grain());
+    return device::alignedPart(message.sendLayout.count, message.channel.count, channel_, message.grain());
   }
   // Whether the receiver takes a message where it is.
   KOLO_DEVICE static bool isRead(const device::WindowRef& ref) {
     return device::pathOf(false, offerOf(ref), device::Offer::kNothing) == device::Path::kPeerReads;
   }
   // Whether it is carried by this channel too.
-  KOLO_DEVICE bool isHere(const device::Work& message) const { return channel_ < message.channels; }
+  KOLO_DEVICE bool isHere(const device::Work& message) const { return channel_ < message.channel.count; }
 
   // Messages of a rank to itself: a send and a receive in one.
   KOLO_DEVICE void copyOwn() {
     KOLO_ROLLED
     for (std::uint32_t i = 0; i < count_; ++i) {
       const device::Work& message = list_[i];
-      if (message.peer != work_.rank || !isHere(message)) continue;
+      if (message.messageEnd.peer != work_.rank || !isHere(message)) continue;
       const device::Range mine = part(message);
       copy(exchange_, message.output(mine), message.input(mine), message.streaming);
     }
@@ -95,14 +95,14 @@ class MessageGroup {
     KOLO_ROLLED
     for (std::uint32_t i = count_; i > 0; --i) {
       const device::Work& message = list_[i - 1];
-      if (message.peer == work_.rank || !isHere(message)) continue;
-      device::Link& link = work_.links[message.peer];
-      (message.isSend ? link.sending : link.receiving).current = i;
+      if (message.messageEnd.peer == work_.rank || !isHere(message)) continue;
+      device::Link& link = work_.channel.links[message.messageEnd.peer];
+      (message.messageEnd.isSend ? link.sending : link.receiving).current = i;
     }
     KOLO_ROLLED
     for (int peer = 0; peer < work_.ranks; ++peer) {
-      load(work_.links[peer].sending);
-      load(work_.links[peer].receiving);
+      load(work_.channel.links[peer].sending);
+      load(work_.channel.links[peer].receiving);
     }
   }
 
@@ -115,8 +115,8 @@ class MessageGroup {
     flow.to = message.output(mine).data;
     flow.bytes = message.bytesOf(mine.count);
     flow.done = 0;
-    flow.word = message.word;
-    flow.count = message.headerCount;
+    flow.word = message.header.word;
+    flow.count = message.header.count;
     flow.ref = message.sendRef;
     if (flow.ref.index != 0) flow.ref.offset += message.bytesOf(mine.begin);
     flow.isOpen = false;
@@ -127,14 +127,14 @@ class MessageGroup {
   KOLO_DEVICE void next(Flow& flow) const {
     // One that goes through fewer channels leaves this one out.
     do {
-      flow.current = list_[flow.current - 1].next;
+      flow.current = list_[flow.current - 1].messageEnd.next;
     } while (flow.current != 0 && !isHere(list_[flow.current - 1]));
     load(flow);
   }
 
   // One step of the pair's current message; whether there was one.
   KOLO_DEVICE_CALL bool send(int peer) {
-    device::Link& link = work_.links[peer];
+    device::Link& link = work_.channel.links[peer];
     Flow& flow = link.sending;
     if (!flow.isOpen) {
       team_.sync();
@@ -156,7 +156,7 @@ class MessageGroup {
       return true;
     }
     if (!hasFreeSlot(exchange_, peer)) return false;
-    const device::ConstPiece chunk = flow.nextOut(work_.chunkBytes);
+    const device::ConstPiece chunk = flow.nextOut(work_.channel.chunkBytes);
     auto* const slot = acquireSlot(exchange_, peer);
     if (slot == nullptr) return false;
     copy(exchange_, slot, chunk.data, chunk.bytes, false);
@@ -166,13 +166,13 @@ class MessageGroup {
   }
 
   KOLO_DEVICE_CALL bool receive(int peer) {
-    device::Link& link = work_.links[peer];
+    device::Link& link = work_.channel.links[peer];
     Flow& flow = link.receiving;
     if (!flow.isOpen) {
       if (!hasHeader(exchange_, peer)) return false;
       if (team_.leader()) {
         takeMessageHeader(exchange_, peer, flow);
-        flow.isDirect = isRead(link.theirSend);
+        flow.isDirect = isRead(link.headers.theirSend);
         flow.isOpen = true;
       }
       team_.sync();
@@ -186,7 +186,7 @@ class MessageGroup {
       return true;
     }
     if (!hasChunk(exchange_, peer)) return false;
-    const device::Piece chunk = flow.nextIn(work_.chunkBytes);
+    const device::Piece chunk = flow.nextIn(work_.channel.chunkBytes);
     const auto* const slot = awaitSlot(exchange_, peer);
     if (slot == nullptr) return false;
     copy(exchange_, chunk.data, slot, chunk.bytes, work_.streaming);

@@ -17,10 +17,6 @@ constexpr std::array<const char*, koloNumDatatypes> kDatatypes = {
     "bfloat16", "float8_e4m3", "float8_e5m2", "int16",  "uint16", "bool",   "complex64", "complex128"};
 constexpr std::array<const char*, koloNumOps> kOps = {
     "sum", "prod", "max", "min", "avg", "logical_and", "logical_or", "logical_xor", "bit_and", "bit_or", "bit_xor"};
-constexpr std::array<const char*, koloNumCollectives> kCollectives = {
-    "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter",
-    "all_to_all", "gather", "scatter",   "barrier",    "send_recv"};
-
 template <class Table>
 const char* lookUp(const Table& table, int index) {
   return index >= 0 && static_cast<std::size_t>(index) < table.size() ? table[static_cast<std::size_t>(index)]
@@ -52,8 +48,8 @@ device::Algorithm algorithmByName(std::string_view wanted) {
 }
 
 device::Collective collectiveByName(std::string_view wanted) {
-  for (std::size_t i = 0; i < kCollectives.size(); ++i) {
-    if (wanted == kCollectives[i]) return static_cast<device::Collective>(i);
+  for (const CollectiveRow& row : kCollectives) {
+    if (wanted == row.name) return static_cast<device::Collective>(row.collective);
   }
   return device::Collective::kCount;
 }
@@ -68,7 +64,7 @@ struct CallWords {
 CallWords wordsOf(const CalledOperation& called) {
   using device::Collective;
   const device::Signature& signature = called.signature;
-  const char* const collective = lookUp(kCollectives, static_cast<int>(signature.collective));
+  const char* const collective = koloCollectiveName(static_cast<koloCollective_t>(signature.collective));
   CallWords words;
   words.collective = fmt::format("{}{}", collective != nullptr ? collective : "unknown", signature.vector ? "v" : "");
   words.algorithm = name(signature.algorithm);
@@ -77,11 +73,9 @@ CallWords wordsOf(const CalledOperation& called) {
   const char* const datatype = isList ? "a list" : lookUp(kDatatypes, signature.datatype);
   words.datatype = datatype != nullptr ? datatype : "unknown datatype";
   if (signature.op != device::Signature::kNoOp) words.reduction = opWord(signature.op);
-  if (device::isIn(signature.collective, device::kFromRoot | device::kToRoot))
-    words.root = fmt::format("root {}", signature.root);
+  if (device::isIn(signature.collective, device::kRooted)) words.root = fmt::format("root {}", signature.root);
   // Where all ranks give all counts, or items, the header carries a digest of them.
-  const bool areDigested = signature.vector && (signature.collective == Collective::kAllGather ||
-                                                signature.collective == Collective::kReduceScatter);
+  const bool areDigested = signature.vector && !device::isIn(signature.collective, device::kCountsOfPairs);
   if (!isList) words.count = areDigested ? "counts" : fmt::format("count {}", called.count);
   return words;
 }
@@ -123,7 +117,9 @@ KOLO_API size_t koloDataTypeSize(koloDataType_t datatype) {
 }
 KOLO_API const char* koloDataTypeName(koloDataType_t datatype) { return lookUp(kDatatypes, datatype); }
 KOLO_API const char* koloRedOpName(koloRedOp_t op) { return lookUp(kOps, op); }
-KOLO_API const char* koloCollectiveName(koloCollective_t collective) { return lookUp(kCollectives, collective); }
+KOLO_API const char* koloCollectiveName(koloCollective_t collective) {
+  return collective >= 0 && collective < koloNumCollectives ? rowOf(collective).name : nullptr;
+}
 KOLO_API const char* koloAlgorithmName(int algorithm) {
   return algorithm >= 0 && algorithm < algorithms::kAlgorithms ? algorithms::kCatalogue[algorithm].name : nullptr;
 }

@@ -116,21 +116,11 @@ KOLO_DEVICE_CALL void moveFromOrToRoot(device::Exchange<Team>& exchange) {
 // REQUIRES: opened.
 template <class Team>
 KOLO_DEVICE_CALL void runOneShotStaged(device::Exchange<Team>& exchange) {
-  using device::Collective;
-  switch (exchange.work().signature.collective) {
-    case Collective::kAllReduce:
-    case Collective::kReduce:
-    case Collective::kReduceScatter: oneShotFold(exchange); break;
-    // In place, what a block is exchanged for must have its own place: only the order of pairwise does that.
-    case Collective::kAllGather:
-    case Collective::kAllToAll: runPairwise(exchange); break;
-    case Collective::kBroadcast:
-    case Collective::kGather:
-    case Collective::kScatter: moveFromOrToRoot(exchange); break;
-    case Collective::kBarrier:
-    case Collective::kSendRecv:
-    case Collective::kCount: break;
-  }
+  const device::Collective collective = exchange.work().signature.collective;
+  if (device::isIn(collective, device::kReducing)) return oneShotFold(exchange);
+  if (device::isIn(collective, device::kMeetsRootOnly)) return moveFromOrToRoot(exchange);
+  // In place, what a block is exchanged for must have its own place: only the order of pairwise does that.
+  runPairwise(exchange);
 }
 
 }  // namespace kolo::algorithms

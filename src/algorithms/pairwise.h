@@ -56,7 +56,7 @@ KOLO_DEVICE_CALL void runPairwise(device::Exchange<Team>& exchange) {
   for (int i = 0; i < n - 1; ++i) {
     const int peer = exchange.peerAt(i);
     fits = fits && (pathTo(exchange, peer) != Path::kStaged ||
-                    exchange.pieceTo(peer).bytes <= std::uint64_t{work.slots} * work.chunkBytes);
+                    exchange.pieceTo(peer).bytes <= std::uint64_t{work.channel.slots} * work.channel.chunkBytes);
   }
   if (!fits && !meetRest(exchange)) return;
   for (int round = 0; round < n; ++round) {
@@ -68,7 +68,7 @@ KOLO_DEVICE_CALL void runPairwise(device::Exchange<Team>& exchange) {
     const int peer = device::ringRank(round, -work.rank, n);
     if (peer != work.rank) with(peer, false, true);
   }
-  if (work.pairsFromBytes == 0) return;
+  if (work.header.pairsFromBytes == 0) return;
   takeFromHeaders(exchange, n - 1, [&](int i) { return exchange.peerAt(i); });
   tradeDirectly(exchange);
 }

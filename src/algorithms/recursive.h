@@ -83,7 +83,7 @@ class Recursive {
       }
       if (folding_.isPaired(work_.rank)) {
         reduceInto(work_.rank - 1, result, own, ofPair());
-      } else if (result.data != own.data || work_.scaled) {
+      } else if (result.data != own.data || work_.fold.scaled) {
         contribute(exchange_, result.data, own);
       }
       // The partners come in the order of halve(), so that an element's bits do not depend on the vector's length.
@@ -227,7 +227,7 @@ class Recursive {
       const device::ConstPiece own = work_.input(chunk);
       if (folding_.isPaired(work_.rank)) {
         reduceInto(work_.rank - 1, result, own, ofPair());
-      } else if (result.data != own.data || work_.scaled) {
+      } else if (result.data != own.data || work_.fold.scaled) {
         contribute(exchange_, result.data, own);
       }
     });

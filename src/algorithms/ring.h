@@ -5,7 +5,7 @@
 // With lane direction d, data moves from rank r to rank r + d. A block that starts at rank b is at rank b + s d after s
 // steps, so at step s rank r sends the block that started at r - s d.
 //
-// Blocks go in chunks, a few of them through all steps together (Work::chunksAtOnce): while a rank works on one, and
+// Blocks go in chunks, a few of them through all steps together (Channel::chunksAtOnce): while a rank works on one, and
 // waits for its way to its neighbour, others keep the wire busy. Each rank takes as many chunks out of its slots as it
 // puts into its neighbour's, but for those with which it began; so with fewer of these than slots somebody can always
 // go on.
@@ -37,7 +37,7 @@ class Ring {
  public:
   KOLO_DEVICE Ring(device::Exchange<Team>& exchange, bool bidirectional)
       : exchange_(exchange), work_(exchange.work()), lanes_{{+1, bidirectional ? 2 : 0}, {-1, 1}},
-        laneCount_(bidirectional ? 2 : 1), atOnce_(exchange.work().chunksAtOnce) {
+        laneCount_(bidirectional ? 2 : 1), atOnce_(exchange.work().channel.chunksAtOnce) {
     if (bidirectional && work_.ranks == 2 && atOnce_ > 1) atOnce_ /= 2;  // both lanes have the same slots
   }
 

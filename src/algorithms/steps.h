@@ -23,24 +23,24 @@ class Steps {
     step_.signature.collective = collective;
     step_.signature.algorithm = algorithm;
     step_.signature.vector = false;
-    step_.members = group.members;
+    step_.steps.members = group.members;
     step_.ranks = group.ranks;
     step_.rank = group.rank;
     step_.direct = device::Algorithm::kCount;
-    step_.hosts = nullptr;
-    step_.mesh = nullptr;
-    step_.divisor = 1;
+    step_.steps.hosts = nullptr;
+    step_.steps.mesh = nullptr;
+    step_.fold.divisor = 1;
     step_.sharing = {};
-    step_.countTo = step_.countFrom = nullptr;
+    step_.header.countTo = step_.header.countFrom = nullptr;
     return step_;
   }
   // The inputs of the step are partial results already, each of so many ranks.
   KOLO_DEVICE void foldsPartialResults(int ranks) {
-    step_.scaled = false;
-    if (step_.inputRanks != 0) step_.inputRanks = static_cast<std::uint32_t>(ranks);
+    step_.fold.scaled = false;
+    if (step_.fold.inputRanks != 0) step_.fold.inputRanks = static_cast<std::uint32_t>(ranks);
   }
   // The outputs of the step are the results.
-  KOLO_DEVICE void yieldsResults() { step_.divisor = work_.divisor; }
+  KOLO_DEVICE void yieldsResults() { step_.fold.divisor = work_.fold.divisor; }
 
   KOLO_DEVICE void run() {
     if (!exchange_.failed()) executeStep(exchange_.team(), step_);

@@ -32,48 +32,8 @@ koloResult_t run(const char* function, Call&& call, koloComm_t comm, const Where
   return guard<device::isIn(collective, device::kReducing)>(function, body);
 }
 
-// How many blocks a buffer holds: one, or one for each rank.
-enum class Blocks { kOne, kEach };
-// Ranks other than the root give, or get, nothing in the other buffer.
-enum class Root { kNone, kGives, kGets };
-
-// What a collective does with its buffers. The buffers may overlap in one position only, "in place": where one of them
-// holds the blocks of all ranks, the other is this rank's own block in it (the root's, if there is one), else both are
-// the same.
-struct Shape {
-  Collective collective;
-  Blocks send, recv;
-  Root root;
-  const char* inPlace;                  // that position in words
-  const char* vectorInPlace = nullptr;  // and in the v-variant
-};
-
-using enum Blocks;
-constexpr Shape kAllReduce{Collective::kAllReduce, kOne, kOne, Root::kNone, "sendbuf == recvbuf"};
-constexpr Shape kReduce{Collective::kReduce, kOne, kOne, Root::kGets, "sendbuf == recvbuf"};
-constexpr Shape kBroadcast{Collective::kBroadcast, kOne, kOne, Root::kGives, "sendbuf == recvbuf"};
-constexpr Shape kAllGather{Collective::kAllGather,
-                           kOne,
-                           kEach,
-                           Root::kNone,
-                           "sendbuf == recvbuf + rank * sendcount",
-                           "sendbuf == recvbuf + displs[rank]"};
-constexpr Shape kReduceScatter{
-    Collective::kReduceScatter,         kEach, kOne, Root::kNone, "recvbuf == sendbuf + rank * recvcount",
-    "recvbuf == sendbuf + displs[rank]"};
-constexpr Shape kAllToAll{Collective::kAllToAll, kEach, kEach, Root::kNone, "sendbuf == recvbuf"};
-constexpr Shape kGather{Collective::kGather,
-                        kOne,
-                        kEach,
-                        Root::kGets,
-                        "sendbuf == recvbuf + root * sendcount",
-                        "sendbuf == recvbuf + displs[root]"};
-constexpr Shape kScatter{Collective::kScatter,
-                         kEach,
-                         kOne,
-                         Root::kGives,
-                         "recvbuf == sendbuf + root * recvcount",
-                         "recvbuf == sendbuf + displs[root]"};
+using Blocks = CollectiveRow::Blocks;
+using Flow = CollectiveRow::Flow;
 
 std::uint64_t ranksOf(const comm::Communicator& communicator) {
   return static_cast<std::uint64_t>(communicator.ranks());
@@ -98,38 +58,38 @@ Status checkBuffers(const Extent& send, const Extent& recv, bool inPlace, const 
   return checkOverlap(send, recv, inPlace, rule);
 }
 
-// The arguments of a collective whose blocks are equally long. The shape is a parameter of the template so that nothing
-// of it is left to decide in a call.
-template <const Shape& shape>
+// The arguments of a collective whose blocks are equally long. The collective is a parameter of the template so that
+// nothing of its row is left to decide in a call.
+template <Collective which>
 Status checkBlocks(comm::Communicator& communicator, const Operation& o) {
-  constexpr bool each = shape.send == kEach || shape.recv == kEach;
-  KOLO_TRY(checkCount(o.count, o.datatype, each ? ranksOf(communicator) : 1));
+  constexpr const CollectiveRow& row = device::rowOf(which);
+  KOLO_TRY(checkCount(o.count, o.datatype, row.isDivided() ? ranksOf(communicator) : 1));
   const std::uint64_t block = o.count * elementBytes(o.datatype);
-  const Extent send{"sendbuf", o.send, shape.send == kEach ? block * ranksOf(communicator) : block};
-  const Extent recv{"recvbuf", o.recv, shape.recv == kEach ? block * ranksOf(communicator) : block};
+  const Extent send{"sendbuf", o.send, row.sends == Blocks::kEach ? block * ranksOf(communicator) : block};
+  const Extent recv{"recvbuf", o.recv, row.receives == Blocks::kEach ? block * ranksOf(communicator) : block};
   KOLO_TRY(checkPlaces(communicator, o, send, recv));
-  if constexpr (shape.root != Root::kNone) {
+  if constexpr (row.isRooted()) {
     KOLO_TRY(checkRoot(o.root, communicator.ranks()));
-    KOLO_TRY(checkPointer(shape.root == Root::kGets ? send : recv));
+    KOLO_TRY(checkPointer(row.flow == Flow::kToRoot ? send : recv));
     if (communicator.rank() != o.root) return {};
   }
-  const auto own = static_cast<std::uint64_t>(shape.root == Root::kNone ? communicator.rank() : o.root) * block;
-  const bool inPlace = shape.send == shape.recv ? o.send == o.recv
-                       : shape.recv == kEach    ? o.send == at(o.recv, own)
-                                                : o.recv == at(o.send, own);
-  return checkBuffers(send, recv, inPlace, shape.inPlace);
+  const auto own = static_cast<std::uint64_t>(row.isRooted() ? o.root : communicator.rank()) * block;
+  const bool inPlace = row.sends == row.receives       ? o.send == o.recv
+                       : row.receives == Blocks::kEach ? o.send == at(o.recv, own)
+                                                       : o.recv == at(o.send, own);
+  return checkBuffers(send, recv, inPlace, row.inPlace(false));
 }
 
-template <const Shape& shape>
+template <Collective which>
 koloResult_t collective(const char* function, Call call, koloComm_t comm, const Where& where) noexcept {
-  return run<shape.collective>(function, std::move(call), comm, where, checkBlocks<shape>);
+  return run<which>(function, std::move(call), comm, where, checkBlocks<which>);
 }
 
 // The arrays of one buffer of a v-variant, as the caller gave them; displs may be NULL.
 struct Given {
-  const char* name;
-  const size_t* counts;
-  const size_t* displs;
+  const char* name = nullptr;
+  const size_t* counts = nullptr;
+  const size_t* displs = nullptr;
 };
 
 // Copies an array of one count for each rank; displacements too, or blocks in a row. extent: elements up to the last
@@ -155,24 +115,23 @@ Status takeCounts(const Given& given, const comm::Communicator& communicator, ko
   return {};
 }
 
-// The v-variant of a collective with one block in one buffer and the blocks of all ranks, described by `given`, in the
-// other. With a root only the root's arrays count, and operation.count is the one block's length; without, it is found
-// in them.
-template <const Shape& shape>
-koloResult_t vectorCollective(const char* function, Call call, const Given& given, koloComm_t comm,
+// The v-variant of a collective. sends, recvs: the arrays of a buffer that holds the blocks of all ranks, else nothing.
+// With a root only the root's arrays count, and operation.count is the one block's length; without, it is found in
+// them.
+template <Collective which>
+koloResult_t vectorCollective(const char* function, Call call, const Given& sends, const Given& recvs, koloComm_t comm,
                               const Where& where) noexcept {
-  static_assert(shape.send != shape.recv);
-  constexpr bool gathers = shape.recv == kEach, rooted = shape.root != Root::kNone;
+  constexpr const CollectiveRow& row = device::rowOf(which);
+  constexpr bool sendsEach = row.sends == Blocks::kEach, receivesEach = row.receives == Blocks::kEach;
   const auto check = [&](comm::Communicator& communicator, Operation& o) -> Status {
     const std::uint64_t size = elementBytes(o.datatype);
     auto taken = std::make_shared<VectorCounts>();
-    Extent send{"sendbuf", o.send, 0}, recv{"recvbuf", o.recv, 0};
-    Extent& one = gathers ? send : recv;
-    Extent& all = gathers ? recv : send;
-    if constexpr (rooted) {
+    auto& [sendCounts, sendDispls, recvCounts, recvDispls] = *taken;
+    Extent send{"sendbuf", o.send, o.count * size}, recv{"recvbuf", o.recv, o.count * size};
+    if constexpr (row.isRooted()) {
+      const Extent& one = sendsEach ? recv : send;
       KOLO_TRY(checkCount(o.count, o.datatype, 1));
       KOLO_TRY(checkRoot(o.root, communicator.ranks()));
-      one.bytes = o.count * size;
       KOLO_TRY(checkPointer(one));
       KOLO_TRY(checkPlace(communicator, one));
       if (communicator.rank() != o.root) {
@@ -180,57 +139,35 @@ koloResult_t vectorCollective(const char* function, Call call, const Given& give
         return {};
       }
     }
-    auto& counts = gathers ? taken->recvCounts : taken->sendCounts;
-    auto& displs = gathers ? taken->recvDispls : taken->sendDispls;
-    std::uint64_t extent = 0;
-    KOLO_TRY(takeCounts(given, communicator, o.datatype, counts, displs, extent));
-    const auto mine = static_cast<std::size_t>(communicator.rank());
-    if (rooted && counts[mine] != o.count) {
-      return error(koloInvalidCount,
-                   "{}[{}] is {} and {} is {}: expected the root's own block to be equally long in both", given.name,
-                   mine, counts[mine], gathers ? "sendcount" : "recvcount", o.count);
-    }
-    one.bytes = counts[mine] * size;
-    all.bytes = extent * size;
-    KOLO_TRY(checkPlace(communicator, send));
-    KOLO_TRY(checkPlace(communicator, recv));
-    KOLO_TRY(checkBuffers(send, recv, one.data == at(all.data, displs[mine] * size), shape.vectorInPlace));
-    o.counts = std::move(taken);
-    return {};
-  };
-  call.vector = true;
-  return run<shape.collective>(function, std::move(call), comm, where, check,
-                               gathers ? CountArrays{.recvCounts = given.counts, .recvDispls = given.displs}
-                                       : CountArrays{.sendCounts = given.counts, .sendDispls = given.displs});
-}
-
-// The v-variant in which both buffers hold the blocks of all ranks.
-koloResult_t exchange(const char* function, Call call, const Given& sends, const Given& recvs, koloComm_t comm,
-                      const Where& where) noexcept {
-  const auto check = [&](comm::Communicator& communicator, Operation& o) -> Status {
-    auto taken = std::make_shared<VectorCounts>();
-    auto& [sendCounts, sendDispls, recvCounts, recvDispls] = *taken;
     std::uint64_t sendExtent = 0, recvExtent = 0;
-    KOLO_TRY(takeCounts(sends, communicator, o.datatype, sendCounts, sendDispls, sendExtent));
-    KOLO_TRY(takeCounts(recvs, communicator, o.datatype, recvCounts, recvDispls, recvExtent));
+    if (sendsEach) KOLO_TRY(takeCounts(sends, communicator, o.datatype, sendCounts, sendDispls, sendExtent));
+    if (receivesEach) KOLO_TRY(takeCounts(recvs, communicator, o.datatype, recvCounts, recvDispls, recvExtent));
     const auto mine = static_cast<std::size_t>(communicator.rank());
-    if (sendCounts[mine] != recvCounts[mine]) {
+    const std::uint64_t own = (sendsEach ? sendCounts : recvCounts)[mine];
+    if (row.isRooted() && own != o.count) {
+      return error(koloInvalidCount,
+                   "{}[{}] is {} and {} is {}: expected the root's own block to be equally long in both",
+                   (sendsEach ? sends : recvs).name, mine, own, sendsEach ? "recvcount" : "sendcount", o.count);
+    }
+    if (sendsEach && receivesEach && own != recvCounts[mine]) {
       return error(koloInvalidCount,
                    "sendcounts[{0}] is {1} and recvcounts[{0}] is {2}: expected this rank's own block to "
                    "be equally long in both",
-                   mine, sendCounts[mine], recvCounts[mine]);
+                   mine, own, recvCounts[mine]);
     }
-    const std::uint64_t size = elementBytes(o.datatype);
-    const Extent send{"sendbuf", o.send, sendExtent * size}, recv{"recvbuf", o.recv, recvExtent * size};
+    send.bytes = (sendsEach ? sendExtent : own) * size;
+    recv.bytes = (receivesEach ? recvExtent : own) * size;
     KOLO_TRY(checkPlace(communicator, send));
     KOLO_TRY(checkPlace(communicator, recv));
-    KOLO_TRY(checkBuffers(send, recv, false, ""));
-    o.counts = std::move(taken);
-    return {};
+    o.counts = taken;
+    if (sendsEach && receivesEach) return checkBuffers(send, recv, false, "");
+    const bool inPlace = sendsEach ? recv.data == at(send.data, sendDispls[mine] * size)
+                                   : send.data == at(recv.data, recvDispls[mine] * size);
+    return checkBuffers(send, recv, inPlace, row.inPlace(true));
   };
   call.vector = true;
-  return run<Collective::kAllToAll>(function, std::move(call), comm, where, check,
-                                    CountArrays{sends.counts, sends.displs, recvs.counts, recvs.displs});
+  return run<which>(function, std::move(call), comm, where, check,
+                    CountArrays{sends.counts, sends.displs, recvs.counts, recvs.displs});
 }
 
 koloResult_t barrier(const char* function, koloComm_t comm, const Where& where) noexcept {
@@ -245,50 +182,49 @@ using namespace kolo::api;
 
 extern "C" {
 
-KOLO_TWO_FORMS(
-    koloAllReduce, koloIallReduce,
-    (const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype, koloRedOp_t op),
-    collective<kAllReduce>(__func__, {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype, .op = op},
-                           comm, where))
+KOLO_TWO_FORMS(koloAllReduce, koloIallReduce,
+               (const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype, koloRedOp_t op),
+               collective<Collective::kAllReduce>(
+                   __func__, {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype, .op = op}, comm,
+                   where))
 
 KOLO_TWO_FORMS(koloReduce, koloIreduce,
                (const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype, koloRedOp_t op, int root),
-               collective<kReduce>(
+               collective<Collective::kReduce>(
                    __func__,
                    {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype, .op = op, .root = root},
                    comm, where))
 
 KOLO_TWO_FORMS(koloBroadcast, koloIbroadcast,
                (const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype, int root),
-               collective<kBroadcast>(
+               collective<Collective::kBroadcast>(
                    __func__, {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype, .root = root},
                    comm, where))
 
 KOLO_TWO_FORMS(koloAllGather, koloIallGather,
                (const void* sendbuf, void* recvbuf, size_t sendcount, koloDataType_t datatype),
-               collective<kAllGather>(__func__,
-                                      {.send = sendbuf, .recv = recvbuf, .count = sendcount, .datatype = datatype},
-                                      comm, where))
+               collective<Collective::kAllGather>(
+                   __func__, {.send = sendbuf, .recv = recvbuf, .count = sendcount, .datatype = datatype}, comm, where))
 
 KOLO_TWO_FORMS(koloReduceScatter, koloIreduceScatter,
                (const void* sendbuf, void* recvbuf, size_t recvcount, koloDataType_t datatype, koloRedOp_t op),
-               collective<kReduceScatter>(
+               collective<Collective::kReduceScatter>(
                    __func__, {.send = sendbuf, .recv = recvbuf, .count = recvcount, .datatype = datatype, .op = op},
                    comm, where))
 
 KOLO_TWO_FORMS(koloAllToAll, koloIallToAll, (const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype),
-               collective<kAllToAll>(__func__, {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype},
-                                     comm, where))
+               collective<Collective::kAllToAll>(
+                   __func__, {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype}, comm, where))
 
 KOLO_TWO_FORMS(koloGather, koloIgather,
                (const void* sendbuf, void* recvbuf, size_t sendcount, koloDataType_t datatype, int root),
-               collective<kGather>(
+               collective<Collective::kGather>(
                    __func__, {.send = sendbuf, .recv = recvbuf, .count = sendcount, .datatype = datatype, .root = root},
                    comm, where))
 
 KOLO_TWO_FORMS(koloScatter, koloIscatter,
                (const void* sendbuf, void* recvbuf, size_t recvcount, koloDataType_t datatype, int root),
-               collective<kScatter>(
+               collective<Collective::kScatter>(
                    __func__, {.send = sendbuf, .recv = recvbuf, .count = recvcount, .datatype = datatype, .root = root},
                    comm, where))
 
@@ -297,34 +233,37 @@ KOLO_TWO_FORMS_OF_NO_BUFFERS(koloBarrier, koloIbarrier, barrier(__func__, comm, 
 KOLO_TWO_FORMS(koloAllGatherv, koloIallGatherv,
                (const void* sendbuf, void* recvbuf, const size_t* counts, const size_t* displs,
                 koloDataType_t datatype),
-               vectorCollective<kAllGather>(__func__, {.send = sendbuf, .recv = recvbuf, .datatype = datatype},
-                                            {"counts", counts, displs}, comm, where))
+               vectorCollective<Collective::kAllGather>(__func__,
+                                                        {.send = sendbuf, .recv = recvbuf, .datatype = datatype}, {},
+                                                        {"counts", counts, displs}, comm, where))
 
 KOLO_TWO_FORMS(koloReduceScatterv, koloIreduceScatterv,
                (const void* sendbuf, void* recvbuf, const size_t* counts, const size_t* displs, koloDataType_t datatype,
                 koloRedOp_t op),
-               vectorCollective<kReduceScatter>(__func__,
-                                                {.send = sendbuf, .recv = recvbuf, .datatype = datatype, .op = op},
-                                                {"counts", counts, displs}, comm, where))
+               vectorCollective<Collective::kReduceScatter>(
+                   __func__, {.send = sendbuf, .recv = recvbuf, .datatype = datatype, .op = op},
+                   {"counts", counts, displs}, {}, comm, where))
 
 KOLO_TWO_FORMS(koloGatherv, koloIgatherv,
                (const void* sendbuf, size_t sendcount, void* recvbuf, const size_t* recvcounts, const size_t* displs,
                 koloDataType_t datatype, int root),
-               vectorCollective<kGather>(
+               vectorCollective<Collective::kGather>(
                    __func__, {.send = sendbuf, .recv = recvbuf, .count = sendcount, .datatype = datatype, .root = root},
-                   {"recvcounts", recvcounts, displs}, comm, where))
+                   {}, {"recvcounts", recvcounts, displs}, comm, where))
 
 KOLO_TWO_FORMS(koloScatterv, koloIscatterv,
                (const void* sendbuf, const size_t* sendcounts, const size_t* displs, void* recvbuf, size_t recvcount,
                 koloDataType_t datatype, int root),
-               vectorCollective<kScatter>(
+               vectorCollective<Collective::kScatter>(
                    __func__, {.send = sendbuf, .recv = recvbuf, .count = recvcount, .datatype = datatype, .root = root},
-                   {"sendcounts", sendcounts, displs}, comm, where))
+                   {"sendcounts", sendcounts, displs}, {}, comm, where))
 
 KOLO_TWO_FORMS(koloAllToAllv, koloIallToAllv,
                (const void* sendbuf, const size_t* sendcounts, const size_t* senddispls, void* recvbuf,
                 const size_t* recvcounts, const size_t* recvdispls, koloDataType_t datatype),
-               exchange(__func__, {.send = sendbuf, .recv = recvbuf, .datatype = datatype},
-                        {"sendcounts", sendcounts, senddispls}, {"recvcounts", recvcounts, recvdispls}, comm, where))
+               vectorCollective<Collective::kAllToAll>(__func__,
+                                                       {.send = sendbuf, .recv = recvbuf, .datatype = datatype},
+                                                       {"sendcounts", sendcounts, senddispls},
+                                                       {"recvcounts", recvcounts, recvdispls}, comm, where))
 
 }  // extern "C"

@@ -13,10 +13,10 @@
 #include "api/ownership.h"
 #include "base/caller.h"
 #include "bootstrap/wire.h"
+#include "comm/factory.h"
 #include "comm/in_turn.h"
 #include "comm/mesh.h"
 #include "comm/subgroups.h"
-#include "comm/undertake.h"
 
 namespace kolo::api {
 namespace {
@@ -77,7 +77,7 @@ Result<koloComm_t> createGroup(comm::Communicator& parent, const Members& member
                                const koloConfig_t* config) {
   const std::vector<int>& ranks = members.ranks;
   const Result<comm::Options> options =
-      comm::withoutExceptions([&] { return comm::groupOptions(parent, ranks, members.mesh, name, config); });
+      withoutExceptions([&] { return comm::groupOptions(parent, ranks, members.mesh, name, config); });
   FormerGroup former(parent, ranks, options);
   KOLO_ASSIGN(comm::NewGroup group, comm::createGroup(parent, ranks, options, former.number()));
   if (group.made == nullptr) return former.keep();

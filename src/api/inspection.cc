@@ -39,7 +39,7 @@ void describeReduction(comm::Communicator* communicator, const collectives::Choi
 Result<comm::Operation> makeOperation(comm::Communicator* communicator, const collectives::ListCall& call,
                                       const koloItem_t* items, size_t count, koloRedOp_t op) {
   comm::Operation operation{{.collective = call.collective, .datatype = collectives::kOfItems, .op = op}, {}, {}};
-  if (device::isIn(call.collective, device::kFromRoot | device::kToRoot)) KOLO_TRY(checkRoot(call.root, call.ranks));
+  if (device::isIn(call.collective, device::kRooted)) KOLO_TRY(checkRoot(call.root, call.ranks));
   KOLO_ASSIGN(operation.list, collectives::makeList(call, items, count));
   operation.vector = !operation.list->areAlike;
   if (communicator != nullptr && op >= koloNumOps) operation.custom = communicator->reductions().find(op);

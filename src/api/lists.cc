@@ -33,16 +33,16 @@ Status checkFold(const comm::Operation& operation, std::size_t number, comm::Com
 template <class Find>
 koloResult_t overList(const char* function, comm::Call call, koloComm_t comm, koloStream_t stream,
                       Find&& find) noexcept {
-  call.datatype = collectives::kOfItems;
+  const auto findIn = [&](comm::Communicator& communicator) {
+    return find(communicator, ListCall{.collective = call.collective,
+                                       .rank = communicator.rank(),
+                                       .ranks = communicator.ranks(),
+                                       .root = call.root});
+  };
   const auto check = [&](comm::Communicator& communicator, comm::Operation& o) -> Status {
-    if (device::isIn(o.collective, device::kFromRoot | device::kToRoot))
-      KOLO_TRY(checkRoot(o.root, communicator.ranks()));
-    KOLO_ASSIGN(ListOperation found, find(communicator, ListCall{.collective = o.collective,
-                                                                 .rank = communicator.rank(),
-                                                                 .ranks = communicator.ranks(),
-                                                                 .root = o.root}));
-    o.collective = found.collective;
-    o.root = found.root;
+    if (device::isIn(o.collective, device::kRooted)) KOLO_TRY(checkRoot(o.root, communicator.ranks()));
+    KOLO_ASSIGN(ListOperation found, findIn(communicator));
+    o.over(found);
     o.list = std::move(found.list);
     if (o.reduces() && o.op >= koloNumOps) o.custom = communicator.reductions().find(o.op);
     if (o.reduces() && o.list->items.empty())
@@ -51,13 +51,22 @@ koloResult_t overList(const char* function, comm::Call call, koloComm_t comm, ko
       if (o.reduces()) KOLO_TRY(checkFold(o, i, communicator));
       KOLO_TRY(checkPlaces(communicator, o.list->items[i], i));
     }
-    o.count = o.list->hash;
-    o.vector = !o.list->areAlike;
     return {};
   };
+  const auto recalls = [&](comm::Communicator& communicator) {
+    const Result<ListOperation> found = findIn(communicator);
+    if (!found.ok()) return false;
+    comm::Call repeated = call;
+    repeated.over(found.value());
+    return communicator.planning().recall(repeated);
+  };
   return guard(function, [&]() -> Status {
-    comm::Operation operation;
-    static_cast<comm::Call&>(operation) = call;
+    if (stream == nullptr) {
+      const Inside<comm::Communicator> communicator =
+          findIf(communicators.remember(reinterpret_cast<std::uintptr_t>(comm)), recalls);
+      if (communicator && !communicator->requests().hasCollectives()) return communicator->backend().runAgain();
+    }
+    comm::Operation operation{call, {}, {}, {}};
     return submitTo(operation, comm, stream, nullptr, check);
   });
 }

@@ -24,14 +24,18 @@ struct Where {
 };
 
 // The communicator, if this is what loops do: one of its last calls again, by a thread that has it to itself. The call
-// has then been checked, planned and described.
+// has then been checked, planned and described. recalls(communicator): whether Planning::recall() has found it.
+template <class Recalls>
+Inside<comm::Communicator> findIf(const Weak<comm::Communicator>& comm, Recalls&& recalls) {
+  if (!caller.isPlain()) return {};
+  Inside<comm::Communicator> communicator = comm.enter();
+  if (!communicator || !recalls(*communicator)) return {};
+  return communicator;
+}
 template <class... Counts>
 Inside<comm::Communicator> findRepeated(const comm::Call& call, const Weak<comm::Communicator>& comm,
                                         const Counts&... counts) {
-  if (!caller.isPlain()) return {};
-  Inside<comm::Communicator> communicator = comm.enter();
-  if (!communicator || !communicator->planning().recall(call, counts...)) return {};
-  return communicator;
+  return findIf(comm, [&](comm::Communicator& its) { return its.planning().recall(call, counts...); });
 }
 
 // Whether such a call has been started as a request.

@@ -1,6 +1,8 @@
 #include "base/bias.h"
 
+#include <chrono>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "base/fork.h"
@@ -9,6 +11,12 @@
 #include "base/of_thread.h"
 
 namespace kolo {
+namespace {
+
+constexpr std::chrono::milliseconds kInsteadOfBarrier{50};
+constinit std::atomic<bool> isRefused{false};  // the barrier, by a filter that has come since isPossible()
+
+}  // namespace
 
 // The objects of threads that have ended. As the process's handles, they live as long as the process does.
 struct Bias::Threads {
@@ -46,7 +54,7 @@ void Bias::give() {
     }
   };
   if (thisThread == nullptr) thisThread = ofThread<Lease>().thread;
-  if (owner_.load(std::memory_order_relaxed) != nullptr) return;
+  if (owner_.load(std::memory_order_relaxed) != nullptr || isRefused.load(std::memory_order_relaxed)) return;
   last_.store(thisThread, std::memory_order_relaxed);  // visible to the thread that is served after this turn
   Thread* nobody = nullptr;
   owner_.compare_exchange_strong(nobody, thisThread, std::memory_order_seq_cst);
@@ -55,7 +63,14 @@ void Bias::give() {
 void Bias::revokeNow() {
   // Not nobody yet: others that come before the barrier is done must not believe that it has been.
   owner_.store(&revoking, std::memory_order_seq_cst);
-  barrierInThreads();  // [bias]
+  if (!barrierInThreads()) {  // [bias]
+    // No bias is given any more. For those that have been: the owner's store of `inside` waits in its core, if it is
+    // not visible yet, and cores give what they have stored within microseconds; when they stop for an interrupt or
+    // another thread, at once. So it is visible behind this pause, if the owner has entered; and an owner that enters
+    // behind it has seen the store above.
+    isRefused.store(true, std::memory_order_relaxed);
+    std::this_thread::sleep_for(kInsteadOfBarrier);
+  }
   Thread* expected = &revoking;
   owner_.compare_exchange_strong(expected, nullptr, std::memory_order_seq_cst);
 }

@@ -7,12 +7,14 @@
 #include <signal.h>
 
 #include <cstddef>
+#include <exception>
 #include <future>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "common/float_mode.h"
 
 namespace kolo {
@@ -27,7 +29,13 @@ Thread startQuietly(Function&& function) {
     const sigset_t& mask;
   } const restore{before};
   const UsualFloatMode usual;  // a thread begins with that of the one that starts it
-  return Thread(std::forward<Function>(function));
+  return Thread([root = std::forward<Function>(function)]<class... Stop>(Stop&&... stop) mutable -> void {
+    try {
+      root(std::forward<Stop>(stop)...);
+    } catch (const std::exception& why) {
+      log::message(log::Level::kError, "a thread of the library has ended before its time: {}", why.what());
+    }
+  });
 }
 
 // The same with a name. 0, or the errno for which there is no thread.

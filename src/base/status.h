@@ -4,10 +4,13 @@
 #include <fmt/format.h>
 #include <kolo/kolo.h>
 
+#include <cstdint>
 #include <exception>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace kolo {
@@ -47,6 +50,26 @@ Status systemError(int errnum, const std::string& what);
 
 // "making a communicator needs a thread, and the system gives none: ...", and how to raise the limit.
 Status noThread(const std::exception& why, const std::string& need);
+
+// Of another rank's word: a code that is no failure's, where one was to come, is koloRemoteError.
+constexpr koloResult_t failureCode(std::int32_t said) {
+  const bool isOne = said > koloSuccess && said < koloNumResults && said != koloInProgress;
+  return isOne ? static_cast<koloResult_t>(said) : koloRemoteError;
+}
+
+// What `work` returns, also if it throws. need: what a thread was needed for, if there was none.
+template <class Work>
+auto withoutExceptions(Work&& work, const char* need = "making a communicator needs a thread") -> decltype(work()) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return Status(koloOutOfMemory, "out of memory");
+  } catch (const std::system_error& why) {
+    return noThread(why, need);
+  } catch (const std::exception& why) {
+    return Status(koloInternalError, why.what());
+  }
+}
 
 template <class T>
 class [[nodiscard]] Result {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <new>
 
 namespace kolo::bootstrap {
 namespace {
@@ -81,8 +82,12 @@ void Channel::onReadable() {
     if (closing_) {
       input_.clear();
     } else {
-      input_.append(room.data(), static_cast<std::size_t>(got));
-      parse();
+      try {
+        input_.append(room.data(), static_cast<std::size_t>(got));
+        parse();
+      } catch (const std::bad_alloc&) {
+        return fail("this process has no memory for what it sent");
+      }
     }
     if (input_.empty()) input_.shrink_to_fit();
     if (static_cast<std::size_t>(got) < kReadBytes) return;

@@ -51,7 +51,7 @@ class MemberControl final : public Control {
                                              int index, std::string_view mine, int timeoutMs) override;
 
   void subscribe(std::uint64_t key, const std::vector<int>& members, std::function<void(const Failure&)> onFailure,
-                 std::function<std::string(std::string_view)> onQuestion, std::uint64_t family) override {
+                 std::function<std::string(int, std::string_view)> onQuestion, std::uint64_t family) override {
     if (isForkedInUse()) return;  // a thread that the child does not have may have held the lock
     const std::uint64_t told = family != 0 ? family : key;
     if (link_->subscriptions().add(key, told, members, std::move(onFailure), std::move(onQuestion))) tellHub(told);

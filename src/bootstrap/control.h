@@ -71,13 +71,14 @@ class Control {
 
   // From now on `onFailure` is called for each death of one of `members` and for each failure that any rank reports for
   // this key, until unsubscribe; deaths and failures of before are delivered at once. Each failure once; of those
-  // reported for one key, the first 16. onQuestion answers what other ranks ask about this key.
+  // reported for one key, the first 16. onQuestion answers what other ranks ask about this
+  // key, and is told which rank asks.
   // family: a key of which the hub is told instead; 0: the key itself. A subscription to a further key of a family is
   // this rank's own affair, and costs no message. All ranks that are subscribed to some key of the family hear of the
   // failures of all its keys.
   virtual void subscribe(std::uint64_t key, const std::vector<int>& members,
                          std::function<void(const Failure&)> onFailure,
-                         std::function<std::string(std::string_view)> onQuestion = nullptr,
+                         std::function<std::string(int, std::string_view)> onQuestion = nullptr,
                          std::uint64_t family = 0) = 0;
   // No callback for key runs, or will run, after this returns. (Not from a callback.)
   virtual void unsubscribe(std::uint64_t key) = 0;

@@ -50,7 +50,7 @@ bool Hub::onFrame(const MemberPtr& member, std::string_view bytes) {
     case Frame::kUnsubscribe: return onUnsubscribe(member, decoder);
     case Frame::kReport: return onReport(member, decoder);
     case Frame::kAsk: return onAsk(member, decoder);
-    case Frame::kAnswer: return onAnswer(decoder);
+    case Frame::kAnswer: return onAnswer(member, decoder);
     default: return false;
   }
 }

@@ -31,6 +31,8 @@
 namespace kolo::bootstrap {
 
 constexpr int kMaxRanks = 1 << 17;
+// What a rank may have under way at once. No program of threads that wait has so much.
+constexpr std::size_t kMaxGathersOfRank = 1 << 12, kMaxFamiliesOfRank = 1 << 18;
 
 class Hub : public std::enable_shared_from_this<Hub> {
  public:
@@ -123,12 +125,13 @@ class Hub : public std::enable_shared_from_this<Hub> {
 
   // Gathers, failures and questions: hub_gather.cc
   bool onGather(const MemberPtr& member, Decoder& decoder);
+  bool hasTooMany(const MemberPtr& member) const;
   bool onWithdraw(const MemberPtr& member, Decoder& decoder);
   bool onSubscribe(const MemberPtr& member, Decoder& decoder);
   bool onUnsubscribe(const MemberPtr& member, Decoder& decoder);
   bool onReport(const MemberPtr& member, Decoder& decoder);
   bool onAsk(const MemberPtr& member, Decoder& decoder);
-  bool onAnswer(Decoder& decoder);
+  bool onAnswer(const MemberPtr& member, Decoder& decoder);
   Member* joined(int rank) const;
   void unsubscribe(const MemberPtr& member, std::uint64_t family);
   void completeGather(const GatherKey& key);

@@ -28,6 +28,7 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
       !std::all_of(members.begin(), members.end(), isRank)) {
     return false;
   }
+  if (hasTooMany(member)) return false;
   Gather& gather = gathers_[id];
   if (gather.parts.empty()) {
     gather.members = std::move(members);
@@ -71,6 +72,16 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
     failGather(id, why, nameFailure(why.message()));
   }
   return true;
+}
+
+// Whether the rank waits in more exchanges than a rank can.
+bool Hub::hasTooMany(const MemberPtr& member) const {
+  if (gathers_.size() < kMaxGathersOfRank) return false;
+  const auto isIn = [&](const auto& each) {
+    const std::vector<Contribution>& parts = each.second.parts;
+    return std::any_of(parts.begin(), parts.end(), [&](const Contribution& part) { return part.from == member; });
+  };
+  return static_cast<std::size_t>(std::count_if(gathers_.begin(), gathers_.end(), isIn)) >= kMaxGathersOfRank;
 }
 
 // Another exchange of some of the key's ranks, in which a member of this one waits for the rank that has just come to
@@ -214,7 +225,7 @@ bool Hub::onWithdraw(const MemberPtr& member, Decoder& decoder) {
 
 bool Hub::onSubscribe(const MemberPtr& member, Decoder& decoder) {
   const auto family = decoder.number<std::uint64_t>();
-  if (!decoder.done()) return false;
+  if (!decoder.done() || member->subscriptions.size() >= kMaxFamiliesOfRank) return false;
   if (!member->subscriptions.insert(family).second) return true;
   subscribers_[family].insert(member);
   for (const auto& [key, known] : failures_) {
@@ -256,7 +267,7 @@ bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
   Reported& known = failures_[key];
   if (known.frames.empty()) {
     known.family = family;
-    known.first = Status(static_cast<koloResult_t>(code), message);
+    known.first = Status(failureCode(code), message);
     failedKeys_.push_back(key);
     if (failedKeys_.size() > kMaxFailedKeys) {
       failures_.erase(failedKeys_.front());
@@ -276,7 +287,7 @@ bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
   }
   for (auto at = gathers_.lower_bound({key, 0}); at != gathers_.end() && at->first.first == key;) {
     const GatherKey pending = (at++)->first;
-    failGather(pending, Status(static_cast<koloResult_t>(code), message), cause);
+    failGather(pending, Status(failureCode(code), message), cause);
   }
   return true;
 }
@@ -286,7 +297,8 @@ Hub::Member* Hub::joined(int rank) const {
                                                              : nullptr;
 }
 
-// Questions and answers are handed on; nothing is kept of them.
+// Questions and answers are handed on; nothing is kept of them. The asker is told whose answer it is, and takes only
+// that of the rank that it has asked.
 bool Hub::onAsk(const MemberPtr& member, Decoder& decoder) {
   const auto key = decoder.number<std::uint64_t>();
   const auto number = decoder.number<std::uint64_t>();
@@ -297,18 +309,18 @@ bool Hub::onAsk(const MemberPtr& member, Decoder& decoder) {
     asked->channel->send(
         frame(Frame::kAsked).number(key).number(std::int32_t{member->rank}).number(number).text(question).take());
   } else {
-    member->channel->send(frame(Frame::kAnswered).number(number).text("").take());
+    member->channel->send(frame(Frame::kAnswered).number(number).number(rank).text("").take());
   }
   return true;
 }
 
-bool Hub::onAnswer(Decoder& decoder) {
+bool Hub::onAnswer(const MemberPtr& member, Decoder& decoder) {
   const auto rank = decoder.number<std::int32_t>();
   const auto number = decoder.number<std::uint64_t>();
   const std::string_view answer = decoder.text();
   if (!decoder.done()) return false;
   if (const Member* const asker = joined(rank); asker != nullptr) {
-    asker->channel->send(frame(Frame::kAnswered).number(number).text(answer).take());
+    asker->channel->send(frame(Frame::kAnswered).number(number).number(std::int32_t{member->rank}).text(answer).take());
   }
   return true;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "bootstrap/hub.h"
 
 namespace kolo::bootstrap {
 
@@ -58,8 +59,8 @@ void MemberLink::report(std::uint64_t key, const Failure& failure, std::uint64_t
 
 void MemberLink::ask(std::uint64_t key, int rank, std::string question, const std::shared_ptr<PendingAnswer>& answer) {
   if (!unusable_.ok()) return answer->over.finish({});
-  std::erase_if(questions_, [](const auto& each) { return each.second.expired(); });
-  questions_[++lastQuestion_] = answer;
+  std::erase_if(questions_, [](const auto& each) { return each.second.answer.expired(); });
+  questions_[++lastQuestion_] = {rank, answer};
   channel_->send(frame(Frame::kAsk).number(key).number(lastQuestion_).number(std::int32_t{rank}).text(question).take());
 }
 
@@ -100,7 +101,7 @@ bool MemberLink::onFrame(std::string_view bytes) {
       const auto code = decoder.number<std::int32_t>();
       const std::string message(decoder.text());
       if (!decoder.done() || code <= koloSuccess || code >= koloNumResults) return false;
-      joined_.finish(Status(static_cast<koloResult_t>(code), message));
+      joined_.finish(Status(failureCode(code), message));
       return true;
     }
     default: return false;
@@ -144,7 +145,7 @@ bool MemberLink::onGatherFailed(Decoder& decoder) {
   const std::string message(decoder.text());
   if (!decoder.done() || code <= koloSuccess || code >= koloNumResults) return false;
   const auto node = exchanges_.extract(ExchangeKey(key, sequence));
-  if (!node.empty()) node.mapped()->over.finish(Status(static_cast<koloResult_t>(code), message));
+  if (!node.empty()) node.mapped()->over.finish(Status(failureCode(code), message));
   return true;
 }
 
@@ -153,6 +154,7 @@ bool MemberLink::onDeaths(Decoder& decoder) {
   for (std::uint32_t i = 0; i < count && decoder.ok(); ++i) {
     const auto rank = decoder.number<std::int32_t>();
     const std::string_view why = decoder.text();
+    if (rank < 0 || rank >= kMaxRanks) return false;
     if (decoder.ok()) died(rank, std::string(why));
   }
   return decoder.done();
@@ -165,7 +167,7 @@ bool MemberLink::onReported(Decoder& decoder) {
   failure.rank = decoder.number<std::int32_t>();
   failure.message = decoder.text();
   if (!decoder.done() || code <= koloSuccess || code >= koloNumResults) return false;
-  failure.code = static_cast<koloResult_t>(code);
+  failure.code = failureCode(code);
   // The hub has failed those it knew of; one that is still on its way there must not wait for ranks that gave up.
   failExchangesOf(key, Status(failure.code, failure.message));
   subscriptions_.reported(key, failure, true);
@@ -190,17 +192,20 @@ bool MemberLink::onAsked(Decoder& decoder) {
   const auto number = decoder.number<std::uint64_t>();
   const std::string_view question = decoder.text();
   if (!decoder.done()) return false;
-  const std::string text = subscriptions_.answer(key, question);
+  const std::string text = subscriptions_.answer(key, from, question);
   channel_->send(frame(Frame::kAnswer).number(from).number(number).text(text).take());
   return true;
 }
 
 bool MemberLink::onAnswered(Decoder& decoder) {
   const auto number = decoder.number<std::uint64_t>();
+  const auto rank = decoder.number<std::int32_t>();
   const std::string_view text = decoder.text();
   if (!decoder.done()) return false;
-  const auto node = questions_.extract(number);
-  const std::shared_ptr<PendingAnswer> answer = node.empty() ? nullptr : node.mapped().lock();
+  const auto asked = questions_.find(number);
+  if (asked == questions_.end() || asked->second.rank != rank) return true;  // that rank was not asked
+  const std::shared_ptr<PendingAnswer> answer = asked->second.answer.lock();
+  questions_.erase(asked);
   if (answer == nullptr) return true;
   answer->text = text;
   answer->over.finish({});
@@ -254,7 +259,7 @@ void MemberLink::died(int rank, std::string why) {
 void MemberLink::failExchanges(const Status& why) {
   for (const auto& [key, exchange] : std::exchange(exchanges_, {})) exchange->over.finish(why);
   for (const auto& [number, asked] : std::exchange(questions_, {})) {
-    if (const std::shared_ptr<PendingAnswer> answer = asked.lock(); answer != nullptr) answer->over.finish({});
+    if (const std::shared_ptr<PendingAnswer> answer = asked.answer.lock(); answer != nullptr) answer->over.finish({});
   }
 }
 

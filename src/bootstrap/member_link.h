@@ -125,7 +125,11 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   Subscriptions subscriptions_;
   std::set<std::uint64_t> families_;  // of which the hub has been told
   std::map<ExchangeKey, std::shared_ptr<Exchange>> exchanges_;
-  std::map<std::uint64_t, std::weak_ptr<PendingAnswer>> questions_;  // by number; weak: the asker may have given up
+  struct Question {
+    int rank;                             // that was asked
+    std::weak_ptr<PendingAnswer> answer;  // weak: the asker may have given up
+  };
+  std::map<std::uint64_t, Question> questions_;  // by number
   std::uint64_t lastQuestion_ = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <exception>
 #include <utility>
 
 #include "base/fork.h"
@@ -26,6 +27,15 @@ struct Started {
   std::mutex mutex;
   Reactor* reactor = nullptr;
 };
+
+// A task that there is no memory for is not done: those who wait for it have deadlines.
+void attempt(const Reactor::Task& task) {
+  try {
+    task();
+  } catch (const std::exception& why) {
+    log::message(log::Level::kError, "a task of the control plane was not done: {}", why.what());
+  }
+}
 
 }  // namespace
 
@@ -109,8 +119,13 @@ bool Reactor::call(const Task& task) {
     return true;
   }
   bool done = false;
+  std::exception_ptr thrown;
   const bool posted = post([&] {
-    task();
+    try {
+      task();
+    } catch (...) {
+      thrown = std::current_exception();  // the caller's
+    }
     // Notified under the lock: the caller's stack, and `done` with it, may vanish as soon as the lock is free.
     const std::lock_guard lock(mutex_);
     done = true;
@@ -119,6 +134,7 @@ bool Reactor::call(const Task& task) {
   if (!posted) return false;
   std::unique_lock lock(mutex_);
   ran_.wait(lock, [&] { return done; });
+  if (thrown != nullptr) std::rethrow_exception(thrown);
   return true;
 }
 
@@ -164,12 +180,12 @@ void Reactor::runPosted() {
     const std::lock_guard lock(mutex_);
     tasks.swap(posted_);
   }
-  for (const Task& task : tasks) task();
+  for (const Task& task : tasks) attempt(task);
 }
 
 void Reactor::runLater() {
   while (!later_.empty()) {
-    for (const Task& task : std::exchange(later_, {})) task();
+    for (const Task& task : std::exchange(later_, {})) attempt(task);
   }
 }
 
@@ -178,7 +194,7 @@ void Reactor::runTimers() {
   while (!timers_.empty() && timers_.begin()->first.first <= now) {
     auto node = timers_.extract(timers_.begin());
     timerTimes_.erase(node.key().second);
-    node.mapped()();
+    attempt(node.mapped());
   }
 }
 

@@ -78,12 +78,12 @@ void Subscriptions::deliver(std::uint64_t key, const Failure& failure) {
   (*callback)(failure);
 }
 
-std::string Subscriptions::answer(std::uint64_t key, std::string_view question) const {
+std::string Subscriptions::answer(std::uint64_t key, int asker, std::string_view question) const {
   const std::lock_guard lock(mutex_);
   const auto found = byKey_.find(key);
   if (found == byKey_.end()) return {};
   const std::shared_ptr<const Responder> responder = found->second.responder;
-  return *responder != nullptr ? (*responder)(question) : std::string();
+  return *responder != nullptr ? (*responder)(asker, question) : std::string();
 }
 
 }  // namespace kolo::bootstrap

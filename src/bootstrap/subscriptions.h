@@ -33,7 +33,7 @@ constexpr std::size_t kMaxFailuresPerKey = 16;
 class Subscriptions {
  public:
   using Callback = std::function<void(const Failure&)>;
-  using Responder = std::function<std::string(std::string_view)>;
+  using Responder = std::function<std::string(int asker, std::string_view question)>;
 
   // Delivers what has happened before at once, on the calling thread. True: the key is the first of its family, of
   // which the hub is to be told.
@@ -49,7 +49,7 @@ class Subscriptions {
   // isKept: until this rank subscribes to the key, if it has not.
   void reported(std::uint64_t key, const Failure& failure, bool isKept);
   // Empty: nobody here answers for the key.
-  std::string answer(std::uint64_t key, std::string_view question) const;
+  std::string answer(std::uint64_t key, int asker, std::string_view question) const;
 
  private:
   struct Subscription {

@@ -202,7 +202,7 @@ enum class Frame : std::uint8_t {
   kHostLeft = 38,      // rank: it lived in the hub's process and left in good order
   kFarewell = 39,      // -
   kAsked = 40,         // key, rank that asks, number of the question, question
-  kAnswered = 41,      // number of the question, answer
+  kAnswered = 41,      // number of the question, rank that answers, answer
   kHostKnows = 42,     // the failure that a rank in the hub's process knows of
 };
 

@@ -30,7 +30,7 @@ struct CopyPolicy {
   bool sharesLists(std::uint64_t bytes) const;
   // From which size on single copies pay in a collective in which all ranks meet before anything is read.
   std::uint64_t exchangeCopyBytes() const;
-  // From which size on a block of a pair (Work::pairsFromBytes) is moved by a single copy.
+  // From which size on a block of a pair (HeaderTerms::pairsFromBytes) is moved by a single copy.
   std::uint64_t pairsFromBytes(const device::Work& work) const;
 
   // Whether this rank, which gives a block to the root of a gather, may put it into slots before the root asks for it.

@@ -1,11 +1,9 @@
 #include "collectives/list.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "base/datatypes.h"
-#include "collectives/hash.h"
 #include "collectives/list_item.h"
 #include "collectives/list_terms.h"
 
@@ -13,18 +11,6 @@ namespace kolo::collectives {
 namespace {
 
 using device::Collective;
-
-void mixSide(std::uint64_t& hash, const Side& side) {
-  for (const std::uint64_t word :
-       {reinterpret_cast<std::uint64_t>(side.data), static_cast<std::uint64_t>(side.datatype),
-        static_cast<std::uint64_t>(side.ndim), static_cast<std::uint64_t>(side.axis)})
-    mix(hash, word);
-  for (int d = 0; d < side.ndim; ++d) {
-    mix(hash, side.shape[d]);
-    mix(hash, static_cast<std::uint64_t>(side.strides[d]));
-  }
-  for (const std::uint64_t extent : side.extents) mix(hash, extent);
-}
 
 // A range of memory of an item that has one.
 struct Place {
@@ -124,13 +110,7 @@ Status checkOverlaps(const ListCall& call, const List& list) {
 std::shared_ptr<const List> finish(const ListCall& call, List&& list) {
   list.collective = call.collective;
   list.digest = digestOf(list);
-  list.hash = list.digest;
-  mix(list.hash, static_cast<std::uint64_t>(call.collective) << 1 | (list.isLocal ? 1 : 0));
   for (const Item& item : list.items) {
-    mixSide(list.hash, item.send);
-    mixSide(list.hash, item.recv);
-    mix(list.hash,
-        static_cast<std::uint64_t>(item.transferType) | std::uint64_t{std::bit_cast<std::uint32_t>(item.scale)} << 32);
     list.castsOutput = list.castsOutput || item.recv.datatype != item.transferType;
     list.isInPlace = list.isInPlace || isInPlace(call, item);
   }
@@ -139,7 +119,6 @@ std::shared_ptr<const List> finish(const ListCall& call, List&& list) {
     list.longest = std::max(send.longest, recv.longest);
     list.areAlike = send.areAlike && recv.areAlike;
   }
-  mix(list.hash, list.longest << 1 | (list.areAlike ? 1 : 0));
   return std::make_shared<const List>(std::move(list));
 }
 

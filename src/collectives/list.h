@@ -42,8 +42,6 @@ struct Item {
   Side send, recv;  // data null: this rank has no such buffer
   koloDataType_t transferType = koloInt8;
   float scale = 1;
-
-  bool operator==(const Item&) const = default;
 };
 
 // What all ranks say alike of an array that is cut along one axis before, and along another one afterwards.
@@ -57,19 +55,12 @@ struct List : Terms {
   device::Collective collective = device::Collective::kCount;
   std::optional<Recut> recut;  // of one item, instead of what its blocks say
   bool isLocal = false;        // each rank copies its items by itself, and the ranks exchange nothing
-  std::uint64_t hash = 0;      // of all that it is here
   std::uint64_t digest = 0;    // of what has to be the same on all ranks
   // Bytes of the longest block of any pair of ranks, and whether all are equally long: the same on all ranks.
   std::uint64_t longest = 0;
   bool areAlike = true;
   bool isInPlace = false;    // some of what this rank gives lies where it receives
   bool castsOutput = false;  // some item is received in another datatype than it is transferred in; the same on all
-
-  // What other ranks do may differ although this rank's items are the same.
-  bool operator==(const List& other) const {
-    return hash == other.hash && digest == other.digest && longest == other.longest && areAlike == other.areAlike &&
-           items == other.items;
-  }
 
   // What has to be the same on all ranks, in words.
   std::size_t parts() const override { return items.size(); }

@@ -81,8 +81,9 @@ Result<ListOperation> ListCache::findOrMake(Write&& write, Make&& make) {
     lists_.clear();
     bytes_ = 0;
   }
-  if (lists_.emplace(key, made).second) bytes_ += bytes;  // else another thread has made it meanwhile
-  return made;
+  const auto [place, isNew] = lists_.emplace(key, made);
+  if (isNew) bytes_ += bytes;  // else another thread has made it meanwhile
+  return place->second;
 }
 
 // Lengths of the ranks' parts are read where a buffer is divided, and refused elsewhere.
@@ -92,7 +93,7 @@ Result<ListOperation> ListCache::find(const ListCall& call, const koloItem_t* it
     return ListOperation{call.collective, call.root, std::move(list)};
   };
   if (items == nullptr) return make();
-  const bool readsCounts = device::isIn(call.collective, device::kSendsBlocks | device::kReceivesBlocks);
+  const bool readsCounts = device::isIn(call.collective, device::kDivided);
   const auto write = [&](Key& key) {
     key.push_back(wordOf(Kind::kItems, call));
     key.push_back(count);

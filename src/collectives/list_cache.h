@@ -1,5 +1,6 @@
 // The lists of the last calls, by what the callers said: programs give the same lists again and again, and reading and
-// checking one takes longer than a small operation.
+// checking one takes longer than a small operation. The same words give the same object, by whose address
+// PreparedOperations finds the operation again.
 //
 // Thread safety: all functions, from any thread.
 #pragma once

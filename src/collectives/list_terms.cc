@@ -41,68 +41,53 @@ std::string shapeOf(const Side& side) {
   return fmt::format("({})", fmt::join(shape, ", "));
 }
 
-void addLengths(std::vector<Term>& terms, int axis, const std::vector<std::uint64_t>& lengths) {
-  for (std::size_t rank = 0; rank < lengths.size(); ++rank)
-    terms.push_back({lengths[rank], fmt::format("length {} of rank {} along axis {}", lengths[rank], rank, axis)});
-}
-
-// Adds the numbers that digestOf() takes of a reshard, each with its words.
-void addRecut(std::vector<Term>& terms, const Item& item, const Recut& recut) {
-  const auto add = [&](const char* name, int axis) {
-    terms.push_back({static_cast<std::uint64_t>(axis), fmt::format("{} {}", name, axis)});
+// Calls add(number, words) for each number of an item that all ranks have to say alike; words() puts it into words.
+template <class Add>
+void eachNumber(const List& list, const Item& item, Add&& add) {
+  const auto addType = [&](const char* name, koloDataType_t datatype) {
+    add(static_cast<std::uint64_t>(datatype), [=] { return fmt::format("{} {}", name, koloDataTypeName(datatype)); });
   };
-  add("the array cut along axis", recut.from);
-  add("the result cut along axis", recut.to);
-  addLengths(terms, recut.from, recut.fromLengths);
-  addLengths(terms, recut.to, recut.toLengths);
-  const std::uint64_t others = otherElements(item, recut);
-  terms.push_back({others, fmt::format("{} elements at each place of the axes", others)});
+  addType("transfertype", item.transferType);
+  addType("recvtype", item.recv.datatype);
+  add(std::bit_cast<std::uint32_t>(item.scale), [&] { return fmt::format("scale {}", item.scale); });
+  if (list.recut) {
+    const auto addCut = [&](const char* name, int axis, const std::vector<std::uint64_t>& lengths) {
+      add(static_cast<std::uint64_t>(axis), [=] { return fmt::format("{} {}", name, axis); });
+      for (std::size_t rank = 0; rank < lengths.size(); ++rank)
+        add(lengths[rank], [=, length = lengths[rank]] {
+          return fmt::format("length {} of rank {} along axis {}", length, rank, axis);
+        });
+    };
+    addCut("the array cut along axis", list.recut->from, list.recut->fromLengths);
+    addCut("the result cut along axis", list.recut->to, list.recut->toLengths);
+    const std::uint64_t others = otherElements(item, *list.recut);
+    add(others, [=] { return fmt::format("{} elements at each place of the axes", others); });
+    return;
+  }
+  const Side& whole = wholeOf(list, item);
+  const std::size_t blocks = whole.extents.size();
+  if (blocks > 1) {
+    add(rowsOf(whole), [&] { return fmt::format("axis {} of an array of shape {}", whole.axis, shapeOf(whole)); });
+  }
+  for (std::size_t block = 0; block < blocks; ++block) {
+    const std::uint64_t elements = whole.elementsOf(block);
+    add(elements,
+        [=] { return fmt::format("{} elements{}", elements, blocks > 1 ? fmt::format(" for rank {}", block) : ""); });
+  }
 }
 
 }  // namespace
 
 std::uint64_t digestOf(const List& list) {
   std::uint64_t digest = list.items.size();
-  for (const Item& item : list.items) {
-    mix(digest, static_cast<std::uint64_t>(item.transferType) | static_cast<std::uint64_t>(item.recv.datatype) << 8 |
-                    std::uint64_t{std::bit_cast<std::uint32_t>(item.scale)} << 32);
-    if (list.recut) {
-      const Recut& recut = *list.recut;
-      mix(digest, static_cast<std::uint64_t>(recut.from) << 32 | static_cast<std::uint64_t>(recut.to));
-      for (const std::uint64_t length : recut.fromLengths) mix(digest, length);
-      for (const std::uint64_t length : recut.toLengths) mix(digest, length);
-      mix(digest, otherElements(item, recut));
-      continue;
-    }
-    const Side& whole = wholeOf(list, item);
-    mix(digest, rowsOf(whole));
-    for (std::size_t block = 0; block < whole.extents.size(); ++block) mix(digest, whole.elementsOf(block));
-  }
+  for (const Item& item : list.items)
+    eachNumber(list, item, [&](std::uint64_t number, const auto&) { mix(digest, number); });
   return digest;
 }
 
 std::vector<Term> List::of(std::size_t number) const {
-  const Item& item = items[number];
-  const auto type = [](const char* name, koloDataType_t datatype) {
-    return Term{static_cast<std::uint64_t>(datatype), fmt::format("{} {}", name, koloDataTypeName(datatype))};
-  };
-  std::vector<Term> terms{type("transfertype", item.transferType),
-                          type("recvtype", item.recv.datatype),
-                          {std::bit_cast<std::uint32_t>(item.scale), fmt::format("scale {}", item.scale)}};
-  if (recut) {
-    addRecut(terms, item, *recut);
-    return terms;
-  }
-  const Side& whole = wholeOf(*this, item);
-  if (whole.extents.size() == 1) {
-    terms.push_back({whole.elementsOf(0), fmt::format("{} elements", whole.elementsOf(0))});
-    return terms;
-  }
-  terms.push_back({rowsOf(whole), fmt::format("axis {} of an array of shape {}", whole.axis, shapeOf(whole))});
-  for (std::size_t block = 0; block < whole.extents.size(); ++block) {
-    const std::uint64_t elements = whole.elementsOf(block);
-    terms.push_back({elements, fmt::format("{} elements for rank {}", elements, block)});
-  }
+  std::vector<Term> terms;
+  eachNumber(*this, items[number], [&](std::uint64_t each, const auto& words) { terms.push_back({each, words()}); });
   return terms;
 }
 

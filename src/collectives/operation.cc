@@ -41,10 +41,7 @@ int reductionOf(const Operation& operation) {
   return isPreMulSum ? planner::kPreMulSum : planner::kUserReduction;
 }
 
-bool countsDiffer(const Call& call) {
-  return call.vector && call.collective != device::Collective::kAllGather &&
-         call.collective != device::Collective::kReduceScatter;
-}
+bool countsDiffer(const Call& call) { return call.vector && device::isIn(call.collective, device::kCountsOfPairs); }
 
 std::uint64_t plannedBytes(const Operation& operation) {
   if (operation.list != nullptr) return operation.list->longest;

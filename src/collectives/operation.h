@@ -59,9 +59,9 @@ inline constexpr auto kOfItems = koloNumDatatypes;
 
 // A collective as its caller says it.
 struct Call {
-  const void* send = nullptr;
+  const void* send = nullptr;  // over a list, that one's address (`over`)
   void* recv = nullptr;
-  std::uint64_t count = 0;  // as in the API; 0 where only arrays say it; over a list, its hash
+  std::uint64_t count = 0;  // as in the API; 0 where only arrays, or a list, say it
   device::Collective collective = device::Collective::kBarrier;
   koloDataType_t datatype = koloInt8;
   koloRedOp_t op = koloSum;
@@ -69,6 +69,14 @@ struct Call {
   bool vector = false;  // a v-variant
 
   bool operator==(const Call&) const = default;
+  // A call over a list that comes to this. The list has to live as long as the call is compared with others.
+  void over(const ListOperation& found) {
+    send = found.list.get();
+    collective = found.collective;
+    datatype = kOfItems;
+    root = found.root;
+    vector = !found.list->areAlike;
+  }
   bool reduces() const { return device::isIn(collective, device::kReducing); }
 };
 
@@ -77,7 +85,7 @@ struct Operation : Call {
   // The reduction that a user made. The operation holds it: its handle may be destroyed before the operation runs.
   std::shared_ptr<const CustomReduction> custom;
   std::shared_ptr<const VectorCounts> counts;  // v-variants
-  std::shared_ptr<const List> list;            // over a list; send and recv are null
+  std::shared_ptr<const List> list;            // over a list
 };
 
 // The device code of a predefined reduction; an average is a sum.

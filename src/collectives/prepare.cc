@@ -21,10 +21,6 @@ using device::Offer;
 using device::Signature;
 using device::Work;
 
-bool isDivided(Collective collective) {
-  return device::isIn(collective, device::kSendsBlocks | device::kReceivesBlocks);
-}
-
 // Of the counts: what v-variants compare instead of one count.
 std::uint64_t digest(const std::vector<std::uint64_t>& values, std::uint64_t seed) {
   for (const std::uint64_t value : values) mix(seed, value);
@@ -44,16 +40,16 @@ bool yieldsTruth(const Item& item, device::ReduceOp op) { return yieldsTruth(ite
 // of one input then (device/segment_moves.h).
 void foldTruth(const Operation& operation, Work& work) {
   if (operation.list == nullptr) {
-    work.yieldsTruth = yieldsTruth(operation.datatype, work.op);
-    if (work.yieldsTruth) work.op = device::ReduceOp::kLogicalOr;
+    work.fold.yieldsTruth = yieldsTruth(operation.datatype, work.fold.op);
+    if (work.fold.yieldsTruth) work.fold.op = device::ReduceOp::kLogicalOr;
     return;
   }
   const std::vector<Item>& items = operation.list->items;
-  const auto isTruth = [op = work.op](const Item& item) { return yieldsTruth(item, op); };
-  work.yieldsTruth = std::any_of(items.begin(), items.end(), isTruth);
-  if (!work.yieldsTruth) return;
+  const auto isTruth = [op = work.fold.op](const Item& item) { return yieldsTruth(item, op); };
+  work.fold.yieldsTruth = std::any_of(items.begin(), items.end(), isTruth);
+  if (!work.fold.yieldsTruth) return;
   const bool areAll = std::all_of(items.begin(), items.end(), isTruth);
-  work.op = areAll ? device::ReduceOp::kLogicalOr : device::ReduceOp::kSum;
+  work.fold.op = areAll ? device::ReduceOp::kLogicalOr : device::ReduceOp::kSum;
 }
 
 // Blocks of a list, in bytes: all ranks know all of them.
@@ -158,10 +154,10 @@ void layOutList(const Site& site, const Operation& operation, std::uint64_t byte
 
 void describeBlocks(const Operation& operation, Work& work) {
   if (operation.list != nullptr) {
-    work.headerCount = operation.list->digest;
+    work.header.count = operation.list->digest;
     return;  // layOutList() does the rest
   }
-  work.headerCount = work.sendLayout.count = work.recvLayout.count = operation.count;
+  work.header.count = work.sendLayout.count = work.recvLayout.count = operation.count;
   if (!operation.vector) return;
   const VectorCounts& counts = *operation.counts;
   const auto use = [](device::Layout& layout, const auto& lengths, const auto& displs) {
@@ -171,28 +167,16 @@ void describeBlocks(const Operation& operation, Work& work) {
   };
   use(work.sendLayout, counts.sendCounts, counts.sendDispls);
   use(work.recvLayout, counts.recvCounts, counts.recvDispls);
-  const auto own = static_cast<std::size_t>(work.rank);
-  switch (operation.collective) {
-    case Collective::kAllGather:
-      work.headerCount = digest(counts.recvCounts, 1);
-      work.sendLayout.count = counts.recvCounts[own];
-      break;
-    case Collective::kReduceScatter:
-      work.headerCount = digest(counts.sendDispls, digest(counts.sendCounts, 2));
-      work.recvLayout.count = counts.sendCounts[own];
-      break;
-    case Collective::kAllToAll:
-      work.countTo = counts.sendCounts.data();
-      work.countFrom = counts.recvCounts.data();
-      break;
-    case Collective::kGather:
-      if (work.rank == operation.root) work.countTo = work.countFrom = counts.recvCounts.data();
-      break;
-    case Collective::kScatter:
-      if (work.rank == operation.root) work.countTo = work.countFrom = counts.sendCounts.data();
-      break;
-    default: break;
+  // One of the two where there is a root, and only on the root.
+  const bool sends = !counts.sendCounts.empty(), receives = !counts.recvCounts.empty();
+  if (countsDiffer(operation)) {
+    if (sends || receives) work.header.countTo = (sends ? counts.sendCounts : counts.recvCounts).data();
+    if (sends || receives) work.header.countFrom = (receives ? counts.recvCounts : counts.sendCounts).data();
+    return;
   }
+  const std::uint64_t own = (sends ? counts.sendCounts : counts.recvCounts)[static_cast<std::size_t>(work.rank)];
+  (sends ? work.recvLayout : work.sendLayout).count = own;
+  work.header.count = sends ? digest(counts.sendDispls, digest(counts.sendCounts, 2)) : digest(counts.recvCounts, 1);
 }
 
 // Whether partial results of an average are shares, of some items at least: folds of the others take no notice.
@@ -218,17 +202,17 @@ void describe(const Site& site, const Operation& operation, Work& work) {
                                         : static_cast<const unsigned char*>(operation.send);
   work.recv = operation.list != nullptr ? device::logicalBegin(device::Buffer::kRecv)
                                         : static_cast<unsigned char*>(operation.recv);
-  work.fault = site.fault;
-  work.links = site.links;
-  work.slots = site.slots;
-  work.slotBytes = site.slotBytes;
+  work.channel.fault = site.fault;
+  work.channel.links = site.links;
+  work.channel.slots = site.slots;
+  work.channel.slotBytes = site.slotBytes;
   if (operation.reduces()) {
-    work.op = reduceOpOf(operation.op);
-    work.signature.op = static_cast<std::uint8_t>(work.op);
+    work.fold.op = reduceOpOf(operation.op);
+    work.signature.op = static_cast<std::uint8_t>(work.fold.op);
     if (operation.op == koloAvg) {
-      work.divisor = static_cast<std::uint32_t>(site.ranks);
+      work.fold.divisor = static_cast<std::uint32_t>(site.ranks);
       work.signature.op = Signature::kAvg;
-      work.inputRanks = storesShares(operation) ? 1 : 0;
+      work.fold.inputRanks = storesShares(operation) ? 1 : 0;
     }
   }
   describeBlocks(operation, work);
@@ -238,12 +222,12 @@ void useReduction(const Operation& operation, Prepared& prepared) {
   Work& work = prepared.work;
   if (const CustomReduction* const custom = operation.custom.get(); custom != nullptr) {
     if (custom->isPreMulSum) {
-      std::copy_n(custom->scalar.data(), sizeof work.scalar, work.scalar);
-      work.scaled = true;
+      std::copy_n(custom->scalar.data(), sizeof work.fold.scalar, work.fold.scalar);
+      work.fold.scaled = true;
       work.signature.op = Signature::kPreMulSum;
     } else {
-      work.op = device::ReduceOp::kUser;
-      work.signature.op = static_cast<std::uint8_t>(work.op);
+      work.fold.op = device::ReduceOp::kUser;
+      work.signature.op = static_cast<std::uint8_t>(work.fold.op);
       prepared.user = custom->user;
       if (operation.list == nullptr)
         prepared.user.datatype = operation.datatype;  // known only now: the function works with every datatype
@@ -253,20 +237,21 @@ void useReduction(const Operation& operation, Prepared& prepared) {
   if (operation.reduces() && work.ranks == 1) foldTruth(operation, work);
   // Where data is only moved, a "fold" of one source copies it to several places.
   if (prepared.context.user == nullptr && operation.list == nullptr)
-    prepared.context.kernel = executor::reduceKernel(operation.datatype, work.op);
+    prepared.context.kernel = executor::reduceKernel(operation.datatype, work.fold.op);
 }
 
 void useChoice(const Site& site, const planner::Choice& choice, Prepared& prepared) {
   Work& work = prepared.work;
   work.signature.algorithm = choice.algorithm;
-  work.word = work.signature.pack();
-  work.direct = work.scaled ? Algorithm::kCount : choice.direct;  // inputs that are to be scaled are of no use to peers
+  work.header.word = work.signature.pack();
+  work.direct =
+      work.fold.scaled ? Algorithm::kCount : choice.direct;  // inputs that are to be scaled are of no use to peers
   if (choice.algorithm == Algorithm::kHierarchical) {
-    work.hosts = site.hosts;
-    work.within = choice.within;
-    work.between = choice.between;
+    work.steps.hosts = site.hosts;
+    work.steps.within = choice.within;
+    work.steps.between = choice.between;
   }
-  if (choice.algorithm == Algorithm::kMeshRing) work.mesh = site.mesh;
+  if (choice.algorithm == Algorithm::kMeshRing) work.steps.mesh = site.mesh;
   prepared.behindRoot = choice.behindRoot;
   prepared.behindOthers = choice.algorithm;
   followOrder(site, work);
@@ -276,8 +261,8 @@ void useChoice(const Site& site, const planner::Choice& choice, Prepared& prepar
 // long one in chunks that stay in the caches of both.
 std::uint32_t chunkFor(const Site& site, const Work& work, std::uint64_t bytes, bool areAlike) {
   const bool inSlices = algorithms::rowOf(work.signature.algorithm).inSlices;
-  const std::uint64_t message =
-      (inSlices ? bytes / static_cast<std::uint64_t>(site.ranks) : bytes) / static_cast<std::uint64_t>(work.channels);
+  const std::uint64_t message = (inSlices ? bytes / static_cast<std::uint64_t>(site.ranks) : bytes) /
+                                static_cast<std::uint64_t>(work.channel.count);
   const std::uint64_t most = std::min<std::uint64_t>(site.mostChunkBytes, site.slotBytes);
   if (!areAlike) return static_cast<std::uint32_t>(most);
   const std::uint64_t chunk = std::clamp<std::uint64_t>(message / 2 / 4096 * 4096, 8192, site.mostChunkBytes);
@@ -317,8 +302,8 @@ void shareBuffers(const Site& site, const Operation& operation, std::uint64_t lo
   const bool isPlainGather =
       site.pairsChooseInGather && collective == Collective::kGather && work.signature.algorithm == Algorithm::kOneShot;
   if (countsDiffer(operation) || isPlainGather) {
-    work.pairsFromBytes = site.copies.pairsFromBytes(work);
-    areForPeers = areForPeers && longest >= work.pairsFromBytes;
+    work.header.pairsFromBytes = site.copies.pairsFromBytes(work);
+    areForPeers = areForPeers && longest >= work.header.pairsFromBytes;
   }
   if (!areForPeers) return;
   sharing.input = offerOf(work.send, work.sendRef, sharing.readsPeers);
@@ -380,11 +365,11 @@ void followOrder(const Site& site, Work& work) {
   const auto placeOf = [&](int rank) {
     return static_cast<int>(std::find(site.order->begin(), site.order->end(), rank) - site.order->begin());
   };
-  work.members = site.members;
+  work.steps.members = site.members;
   work.rank = placeOf(work.rank);
   work.root = placeOf(work.root);
-  if (device::isIn(collective, device::kSendsBlocks)) work.sendLayout.order = work.members;
-  if (device::isIn(collective, device::kReceivesBlocks)) work.recvLayout.order = work.members;
+  if (device::isIn(collective, device::kSendsBlocks)) work.sendLayout.order = work.steps.members;
+  if (device::isIn(collective, device::kReceivesBlocks)) work.recvLayout.order = work.steps.members;
 }
 
 std::uint64_t inputBytes(const Operation& operation, int ranks) {
@@ -427,12 +412,13 @@ void prepare(const Site& site, Choices& choices, const Operation& operation, Pre
   work.sharing = prepared.sharing;
   planner::Query query = choices.queryFor(operation);
   query.bytes = bytes;
-  work.channels = planner::channelsFor(choice.algorithm, query, *site.machine);
+  work.channel.count = planner::channelsFor(choice.algorithm, query, *site.machine);
   // Between hosts a chunk is under way for long; elsewhere the caches count.
-  work.chunksAtOnce = site.machine->mapped ? 1 : work.slots - 1;
-  const std::uint64_t whole = isDivided(operation.collective) ? bytes * static_cast<std::uint64_t>(site.ranks) : bytes;
+  work.channel.chunksAtOnce = site.machine->mapped ? 1 : work.channel.slots - 1;
+  const std::uint64_t whole =
+      device::isIn(operation.collective, device::kDivided) ? bytes * static_cast<std::uint64_t>(site.ranks) : bytes;
   work.streaming = whole >= site.streamingBytes;
-  work.chunkBytes = chunkFor(site, work, bytes, !countsDiffer(operation));
+  work.channel.chunkBytes = chunkFor(site, work, bytes, !countsDiffer(operation));
   prepared.mayStageEarly = site.copies.mayStageEarly(work);
   prepared.isStagedAnyway = false;
 }

@@ -41,7 +41,7 @@ PreparedOperations::PreparedOperations(int rank, int ranks, std::uint64_t mostLi
 // Ranks other than the root give no arrays: theirs are not read.
 std::size_t PreparedOperations::hash(const Call& call, const CountArrays& counts) const {
   std::uint64_t hash = hashOf(call);
-  if (device::isIn(call.collective, device::kFromRoot | device::kToRoot) && call.root != rank_) return hash;
+  if (device::isIn(call.collective, device::kRooted) && call.root != rank_) return hash;
   mixCounts(hash, counts.sendCounts, ranks_);
   mixCounts(hash, counts.recvCounts, ranks_);
   return hash;

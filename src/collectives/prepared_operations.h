@@ -33,9 +33,6 @@ class PreparedOperations {
   }
 
   bool recall(const Operation& operation) {
-    if (operation.list != nullptr)
-      return recall(static_cast<const Call&>(operation)) &&
-             (current_->list == operation.list || *current_->list == *operation.list);
     return operation.counts != nullptr ? recall(operation, operation.counts->arrays())
                                        : recall(static_cast<const Call&>(operation));
   }

@@ -45,8 +45,8 @@ Status divide(ArrayDescription& description, int ranks) {
 
 // A scatter along another axis than the first one, in which the parts of the root's array do not lie in a row: as a
 // list of one item.
-Result<Operation> scatterAlongAxis(const Communicator& communicator, const ArrayCall& call,
-                                   const ArrayDescription& part, void* memory) {
+Result<Operation> scatterAlongAxis(Communicator& communicator, const ArrayCall& call, const ArrayDescription& part,
+                                   void* memory) {
   const auto ranks = static_cast<std::uint64_t>(communicator.ranks());
   std::array<std::size_t, KOLO_MAX_DIMS> wholeShape{}, partShape{};
   std::array<std::ptrdiff_t, KOLO_MAX_DIMS> strides{};
@@ -77,9 +77,10 @@ Result<Operation> scatterAlongAxis(const Communicator& communicator, const Array
                                     .rank = communicator.rank(),
                                     .ranks = communicator.ranks(),
                                     .root = call.root};
-  Operation operation{{.collective = given.collective, .datatype = collectives::kOfItems, .root = call.root}, {}, {}};
-  KOLO_ASSIGN(operation.list, collectives::makeList(given, &item, 1));
-  operation.count = operation.list->hash;
+  KOLO_ASSIGN(const collectives::ListOperation found, communicator.planning().lists().find(given, &item, 1));
+  Operation operation;
+  operation.over(found);
+  operation.list = found.list;
   return operation;
 }
 
@@ -115,7 +116,7 @@ Status runCollective(Communicator& communicator, const ArrayCall& call, void* gp
   // From here on all ranks decide alike.
   if (part.problem != koloSuccess) {
     if (isRoot) return call.problem;
-    const auto why = static_cast<koloResult_t>(part.problem);
+    const koloResult_t why = failureCode(part.problem);
     return error(why, "rank {}, the root, cannot send its array: {}", call.root, koloGetErrorString(why));
   }
   KOLO_TRY(check(part));

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/handle_table.h"
 #include "base/status.h"
@@ -18,6 +19,7 @@
 #include "comm/operation.h"
 #include "comm/parts.h"
 #include "comm/target.h"
+#include "planner/network.h"
 
 namespace kolo::comm {
 
@@ -75,7 +77,7 @@ class Backend {
   virtual Status receiveArray(Held<Communicator>& communicator, const Target& target, const Allocation& allocation,
                               int peer, koloRecvStatus_t* status) = 0;
   // Another rank's question about an array that this rank has sent. nullopt: it asks for something else. Any thread.
-  virtual std::optional<std::string> answer(std::string_view) { return {}; }
+  virtual std::optional<std::string> answer(int, std::string_view) { return {}; }
 
   // ---- what ranks tell each other: values in host memory, wherever the buffers lie. Collective; the calls wait for
   // the other ranks. REQUIRES: the calling thread may wait.
@@ -120,12 +122,14 @@ class Backend {
 
   // The transports in use: "shm", "p2p+tcp", or "self" with one rank.
   virtual std::string transportNames() const = 0;
-  // Whether communicators that are split from this one may use its links and its arena.
-  virtual bool sharesLinks() const = 0;
 
  protected:
   virtual const void* enter() const { return nullptr; }
   virtual void exit(const void*) const {}
 };
+
+// Of a communicator whose buffers lie in a GPU's memory. Collective. nics: as nearNics() says (links/hosts.h).
+Result<std::unique_ptr<Backend>> makeGpuBackend(Communicator& owner, const std::vector<planner::Uplink>& uplinks,
+                                                const std::string& nics);
 
 }  // namespace kolo::comm

@@ -2,19 +2,22 @@
 
 #include "base/log.h"
 #include "base/settings.h"
-#include "comm/gpu_backend.h"
+#include "comm/factory.h"
 #include "comm/host_backend.h"
 #include "comm/parts.h"
 #include "comm/sent_arrays.h"
 #include "comm/stream.h"
-#include "comm/undertake.h"
 #include "topology/topology.h"
 
 namespace kolo::comm {
 
 namespace {
 
-constexpr std::uint64_t kKeyOfPool = ~std::uint64_t{1};  // no color is so large
+// What a rank gives to its peers of a new file.
+Result<Given> given(const Result<std::shared_ptr<memory::SharedMemory>>& file, const BlockLayout& block) {
+  KOLO_TRY(file.status());
+  return Given::of(file.value(), block.arenaBytes, block.arenaAt());
+}
 
 }  // namespace
 
@@ -37,18 +40,26 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Membership membership
 
 Status Communicator::connect() {
   KOLO_TRY(openWindows());
-  KOLO_ASSIGN(const std::string nics, nearNics(membership_));
+  const bool isOnHost = options_.device < 0;  // links of GPUs are of one communicator
+  std::uint64_t poolBytes = isOnHost ? Pool::roomFor(ranks()) : 0;
+  KOLO_ASSIGN(const std::string nics, nearNics(membership_, poolBytes));
   Peers::Purpose purpose = staging(layout_, rank());
   purpose.nearNics = nics;
-  KOLO_ASSIGN(peers_, Peers::connect(membership_, Given::ofNewHostMemory(layout_.bytes()), purpose, options_.transports,
+  const BlockLayout block{ranks(), layout_.bytes()};
+  const auto file = Pool::makeFile(block, poolBytes);
+  KOLO_ASSIGN(peers_, Peers::connect(membership_, given(file, block), purpose, options_.transports,
                                      options_.agreement(layout_)));
   KOLO_ASSIGN(const std::vector<std::string> all, membership_.allGather(tellSurroundings(*peers_)));
   const Surroundings around = hearSurroundings(all);
   arrange(around, isDumpable());
-  if (options_.device >= 0) {
-    KOLO_TRY(connectGpus(around, nics));
-  } else {
+  if (isOnHost && allMapped_) {
+    auto pool = std::make_shared<Pool>(peers_, file.value(), block, options_.transports, membership_.key);
+    share_ = Share::ofFirst(std::move(pool), block, rank());
+  }
+  if (isOnHost) {
     backend_ = std::make_unique<HostBackend>(*this);
+  } else {
+    KOLO_ASSIGN(backend_, makeGpuBackend(*this, around.uplinks, nics));
   }
   begin();
   return {};
@@ -153,23 +164,6 @@ void Communicator::makeSite() {
   planning_.site().hasAbandonedWindows = [this] { return windows_.hasAbandoned(); };
 }
 
-Status Communicator::connectGpus(const Surroundings& around, const std::string& nics) {
-  const GpuRank::Wishes wishes{
-      .device = options_.device,
-      .mostChannels = static_cast<int>(settings::integer("KOLO_GPU_CHANNELS")),
-      .resident = options_.resident,
-      .idleNs = static_cast<std::uint64_t>(settings::integer("KOLO_TEST_RESIDENT_IDLE_US")) * 1000,
-      .transports = options_.transports,
-      .nearNics = nics,
-      .onFault = [this] {
-        if (backend_ != nullptr) backend_->check();
-      }};
-  KOLO_ASSIGN(std::unique_ptr<GpuRank> gpu, GpuRank::connect(membership_, wishes));
-  KOLO_TRY(arrangeGpus(*gpu, around.uplinks));
-  backend_ = std::make_unique<GpuBackend>(*this, std::move(gpu));
-  return {};
-}
-
 // From here on the communicator works, and hears of failures.
 void Communicator::begin() {
   messages_ = std::make_unique<Messages>(Messages::Setup{.rank = rank(),
@@ -189,61 +183,26 @@ void Communicator::begin() {
                                                          .reasons = reasons_});
   membership_.control->subscribe(
       membership_.key, membership_.members, [this](const bootstrap::Failure& failure) { failure_.hear(failure); },
-      [this](std::string_view question) { return answer(question); }, membership_.family);
+      [this](int asker, std::string_view question) { return answer(asker, question); }, membership_.family);
   traffic_->begin(*messages_);
   isMade_ = true;
   log::debug("communicator {}: rank {} of {}, transport {}, {} slots of {} bytes for each peer", options_.name, rank(),
              ranks(), peers_->transportNames(), layout_.slots, layout_.slotBytes);
 }
 
-std::string Communicator::answer(std::string_view question) {
-  if (std::optional<std::string> answer = backend_->answer(question)) return *std::move(answer);
+Status failByThrown(Communicator& communicator) {
+  const Status thrown = withoutExceptions([]() -> Status { throw; }, "an operation needs a thread");
+  const int rank = communicator.rank();
+  communicator.fail(
+      {thrown.code(), communicator.membership().jobRank(rank), fmt::format("on rank {}: {}", rank, thrown.message())});
+  return communicator.failure();
+}
+
+std::string Communicator::answer(int asker, std::string_view question) {
+  const auto found = std::find(membership_.members.begin(), membership_.members.end(), asker);
+  const auto rank = static_cast<int>(found - membership_.members.begin());
+  if (std::optional<std::string> answer = backend_->answer(rank, question)) return *std::move(answer);
   return causes_->answer(question);
-}
-
-Result<std::shared_ptr<Share>> Communicator::share(std::uint64_t child) {
-  const bool may = !hasTriedToShare_ && allMapped_ && backend_->sharesLinks() && ranks() <= Pool::kMostRanks;
-  if (share_ != nullptr || !may) return share_;
-  Membership making = membership_;
-  making.gathers = 0;
-  making.key = mixKeys(mixKeys(membership_.key, child), kKeyOfPool);
-  bool isDecided = false;
-  auto shared = withoutExceptions([&]() -> Result<std::shared_ptr<Share>> {
-    KOLO_ASSIGN(std::shared_ptr<Pool> pool, Pool::create(membership_, making, options_.transports, isDecided));
-    return pool != nullptr ? Share::ofFirst(std::move(pool), ranks(), rank()) : nullptr;
-  });
-  if (!shared.ok()) {
-    const Status& why = shared.status();
-    const std::string message = fmt::format("on rank {}: {}", rank(), why.message());
-    membership_.control->reportFailure(making.key, {why.code(), membership_.jobRank(rank()), message});
-    // The others may go on with the pool, and this rank cannot: from here on they would wait for each other in vain.
-    if (isDecided) fail({why.code(), membership_.jobRank(rank()), message});
-    return why;
-  }
-  hasTriedToShare_ = true;
-  share_ = shared.take();
-  return share_;
-}
-
-// On GPUs other links make hosts of the ranks than in the host's memory: transports may be chosen such that only GPUs
-// are mapped.
-Status Communicator::arrangeGpus(GpuRank& gpu, std::vector<planner::Uplink> uplinks) {
-  planner::Machine& machine = planning_.machine();
-  machine = gpu.machine();
-  if (machine.mapped && options_.mesh.empty()) return {};
-  std::vector<topology::Place> places;
-  for (const int leader : gpu.leaders()) places.push_back({.host = leader});
-  Status given;
-  if (!machine.mapped) {
-    for (std::size_t i = 0; i < uplinks.size(); ++i) uplinks[i].host = gpu.leaders()[i];
-    planner::useUplinks(uplinks, machine);
-    planning_.hosts().arrange(places, rank(), machine);
-    if (machine.perHost > 1) given = gpu.setHosts(planning_.hosts().shape);
-    if (given.ok() && !planning_.hosts().order.empty()) given = gpu.setOrder(planning_.hosts().order);
-  }
-  planning_.mesh().arrange(options_.mesh, places, rank(), machine);
-  if (given.ok() && !options_.mesh.empty()) given = gpu.setMesh(planning_.mesh().shape);
-  return membership_.agree(given);
 }
 
 Communicator::~Communicator() {

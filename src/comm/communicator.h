@@ -42,7 +42,7 @@ class Communicator final {
  public:
   // Collective over the membership.
   static Result<std::unique_ptr<Communicator>> create(Membership membership, const Options& options);
-  // Not collective: over links that other communicators use too (comm/split.cc). around: what each rank says of its
+  // Not collective: over links that other communicators use too (comm/child.h). around: what each rank says of its
   // surroundings.
   static Result<std::unique_ptr<Communicator>> createOver(std::shared_ptr<Share> share, std::unique_ptr<Peers> peers,
                                                           Membership membership, const Options& options,
@@ -56,10 +56,8 @@ class Communicator final {
   Membership& membership() { return membership_; }
   // After a change, planning() must forget what was prepared with the old ones.
   Windows& windows() { return windows_; }
-  // Collective at the first call, for the child of this number. What this communicator has in the pool that its
-  // children share; nullptr, on all ranks: they share nothing with it. An error is told to all ranks, and ends the
-  // communicator if the others may have made the pool. REQUIRES: the turn.
-  Result<std::shared_ptr<Share>> share(std::uint64_t child);
+  // What this communicator has in the pool that its children may share; null: nothing.
+  const std::shared_ptr<Share>& share() const { return share_; }
   // Collective, but for one that has failed. The window stays, and *window with it, only if ranks gave different ones;
   // otherwise *window becomes nullptr, also if the others did not answer, by which the communicator fails. REQUIRES:
   // the turn.
@@ -108,16 +106,14 @@ class Communicator final {
   Status connect();
   Status openWindows();
   void arrange(const Surroundings& around, bool wasDumpable);
-  Status connectGpus(const Surroundings& around, const std::string& nics);
   void begin();
-  Status arrangeGpus(GpuRank& gpu, std::vector<planner::Uplink> uplinks);
 
   void makeWaiter(const Surroundings& around);
   void makeTraffic(bool wasDumpable);
   void makeSite();
   void sayGoodbye();
   // On the control plane's thread.
-  std::string answer(std::string_view question);
+  std::string answer(int asker, std::string_view question);
 
   const InUse inUse_;
   Membership membership_;
@@ -125,9 +121,8 @@ class Communicator final {
   FailureState failure_;
   Planning planning_;
   ArenaLayout layout_;
-  std::shared_ptr<Share> share_;  // for splits; and of one that was split, what its links and arena are cut from
-  bool hasTriedToShare_ = false;
-  std::unique_ptr<Peers> peers_;
+  std::shared_ptr<Share> share_;  // of a pool, from which its children's memory is cut, and maybe its own
+  std::shared_ptr<Peers> peers_;
   std::unique_ptr<Boards> boards_;
   Waiting waiting_;
   CallTerms callTerms_;

@@ -7,7 +7,7 @@
 
 #include "base/quiet_thread.h"
 #include "base/settings.h"
-#include "comm/undertake.h"
+#include "comm/child.h"
 
 namespace kolo::comm {
 namespace {
@@ -34,8 +34,6 @@ std::uint64_t keyOf(bootstrap::Control& control) {
   return key;
 }
 
-constexpr std::uint64_t kOwnFamily = 0;
-
 }  // namespace
 
 // FNV-1a: keys of communicators need to be different, not secret.
@@ -48,10 +46,9 @@ Result<Owned> createFromId(const koloUniqueId& id, int rank, int ranks, const Re
   if (!options.ok()) return bootstrap::decline(id, rank, ranks, initTimeoutMs(), options.status());
   KOLO_ASSIGN(std::shared_ptr<bootstrap::Control> joined, bootstrap::join(id, rank, ranks, initTimeoutMs()));
   const std::shared_ptr<bootstrap::Control> control = leavingAtTheEnd(std::move(joined));
-  const std::uint64_t key = keyOf(*control);
-  return undertake(control, key, rank, kOwnFamily, [&] {
-    Membership membership{
-        .control = control, .key = key, .members = {}, .rank = rank, .initTimeoutMs = initTimeoutMs()};
+  Membership membership{
+      .control = control, .key = keyOf(*control), .members = {}, .rank = rank, .initTimeoutMs = initTimeoutMs()};
+  return undertake(membership, [&] {
     membership.members.resize(static_cast<std::size_t>(ranks));
     std::iota(membership.members.begin(), membership.members.end(), 0);
     return Communicator::create(std::move(membership), options.value());
@@ -89,25 +86,21 @@ Result<std::vector<Owned>> createAll(int ranks, const Options& options) {
   return communicators;
 }
 
+// The parent may have failed: the child shares nothing with it.
 Result<Owned> shrink(Communicator& parent, const std::vector<int>& excluded, const koloConfig_t* config) {
-  const Membership& whole = parent.membership();
-  const auto isIn = [&](int rank) { return std::find(excluded.begin(), excluded.end(), rank) == excluded.end(); };
-  std::uint64_t key = mixKeys(mixKeys(whole.key, parent.nextChild()), ~std::uint64_t{0});
-  int childRank = 0;
+  std::uint64_t key = mixKeys(mixKeys(parent.membership().key, parent.nextChild()), ~std::uint64_t{0});
+  std::vector<int> ranks;
   for (int rank = 0; rank < parent.ranks(); ++rank) {
-    if (!isIn(rank)) continue;
+    if (std::find(excluded.begin(), excluded.end(), rank) != excluded.end()) continue;
     key = mixKeys(key, static_cast<std::uint64_t>(rank));
-    if (rank < parent.rank()) ++childRank;
+    ranks.push_back(rank);
   }
-  return undertake(whole.control, key, childRank, kOwnFamily, [&]() -> Result<Owned> {
+  Child child(parent, key);
+  child.setMembers(std::move(ranks));
+  return undertake(child.membership(), [&]() -> Result<Owned> {
     KOLO_ASSIGN(Options options, Options::make(config, &parent.options()));
-    Membership membership{
-        .control = whole.control, .key = key, .members = {}, .rank = childRank, .initTimeoutMs = whole.initTimeoutMs};
-    for (int rank = 0; rank < parent.ranks(); ++rank) {
-      if (isIn(rank)) membership.members.push_back(whole.members[static_cast<std::size_t>(rank)]);
-    }
     if (config == nullptr || config->name == nullptr) options.name = parent.options().name + "/shrunk";
-    return Communicator::create(std::move(membership), options);
+    return child.make(options);
   });
 }
 

@@ -1,8 +1,10 @@
-// How communicators come about: from a unique id, from a launcher, by split, by shrink.
+// How communicators come about: from a unique id, from a launcher, by split, by shrink. Groups: comm/subgroups.h.
 //
 // Thread safety: all functions; split and shrink take the parent's turn.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -22,5 +24,21 @@ Result<Owned> shrink(Communicator& parent, const std::vector<int>& excluded, con
 
 // The key of a communicator that comes of another: of that one's key and what tells the two apart.
 std::uint64_t mixKeys(std::uint64_t key, std::uint64_t value);
+
+// This rank's part in making a communicator. The other ranks wait for it in each step: if it cannot go on, they are
+// told so, and why, instead of waiting until their time is over. `make` may move from the membership, and set its rank
+// and family until then.
+template <class Make>
+Result<Owned> undertake(const Membership& membership, Make&& make) {
+  const std::shared_ptr<bootstrap::Control> control = membership.control;
+  Result<Owned> made = withoutExceptions(make);
+  if (!made.ok()) {
+    const Status& why = made.status();
+    control->reportFailure(membership.key,
+                           {why.code(), control->rank(), fmt::format("on rank {}: {}", membership.rank, why.message())},
+                           membership.family);
+  }
+  return made;
+}
 
 }  // namespace kolo::comm

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/datatypes.h"
+#include "base/settings.h"
 #include "collectives/call_log.h"
 #include "comm/in_turn.h"
 #include "device/segment_moves.h"
@@ -26,17 +27,57 @@ constexpr std::uint64_t kDirectMessageBytes = 16384;
 // tables are free for others.
 constexpr std::uint64_t kMostTableBytes = 64 << 20;
 
+// On GPUs other links make hosts of the ranks than in the host's memory: transports may be chosen such that only GPUs
+// are mapped.
+Status arrange(Communicator& owner, const gpu::GpuRank& rank, std::vector<planner::Uplink> uplinks) {
+  planner::Machine& machine = owner.planning().machine();
+  machine = rank.machine();
+  const std::vector<int>& axes = owner.options().mesh;
+  if (machine.mapped && axes.empty()) return {};
+  std::vector<topology::Place> places;
+  for (const int leader : rank.leaders()) places.push_back({.host = leader});
+  Status given;
+  if (!machine.mapped) {
+    for (std::size_t i = 0; i < uplinks.size(); ++i) uplinks[i].host = rank.leaders()[i];
+    planner::useUplinks(uplinks, machine);
+    Hosts& hosts = owner.planning().hosts();
+    hosts.arrange(places, owner.rank(), machine);
+    if (machine.perHost > 1) given = rank.engine().setHosts(hosts.shape);
+    if (given.ok() && !hosts.order.empty()) given = rank.engine().setOrder(hosts.order);
+  }
+  owner.planning().mesh().arrange(axes, places, owner.rank(), machine);
+  if (given.ok() && !axes.empty()) given = rank.engine().setMesh(owner.planning().mesh().shape);
+  return owner.membership().agree(given);
+}
+
 }  // namespace
 
-GpuBackend::GpuBackend(Communicator& owner, std::unique_ptr<GpuRank> rank) : owner_(owner), rank_(std::move(rank)) {
+Result<std::unique_ptr<Backend>> makeGpuBackend(Communicator& owner, const std::vector<planner::Uplink>& uplinks,
+                                                const std::string& nics) {
+  const Options& options = owner.options();
+  const gpu::GpuRank::Wishes wishes{
+      .device = options.device,
+      .mostChannels = static_cast<int>(settings::integer("KOLO_GPU_CHANNELS")),
+      .resident = options.resident,
+      .idleNs = static_cast<std::uint64_t>(settings::integer("KOLO_TEST_RESIDENT_IDLE_US")) * 1000,
+      .transports = options.transports,
+      .nearNics = nics,
+      .onFault = [&owner] { owner.backend().check(); }};  // a fault is of a launch, which the backend has made
+  KOLO_ASSIGN(std::unique_ptr<gpu::GpuRank> rank, gpu::GpuRank::connect(owner.membership(), wishes));
+  KOLO_TRY(arrange(owner, *rank, uplinks));
+  return std::unique_ptr<Backend>(std::make_unique<GpuBackend>(owner, std::move(rank)));
+}
+
+GpuBackend::GpuBackend(Communicator& owner, std::unique_ptr<gpu::GpuRank> rank)
+    : owner_(owner), rank_(std::move(rank)) {
   collectives::Site& site = owner_.planning().site();
   site.copies.singleCopyBytes = UINT64_MAX;
   site.copies.canReadPeers = false;
   // Each chunk is a call of functions that save registers for their callers, so chunks fill the slots.
   site.mostChunkBytes = owner_.planning().machine().slotBytes;
-  site.members = rank_->order();
-  site.hosts = rank_->hosts();
-  site.mesh = rank_->mesh();
+  site.members = rank_->engine().order();
+  site.hosts = rank_->engine().hosts();
+  site.mesh = rank_->engine().mesh();
   owner_.planning().checkEachCall();
 }
 
@@ -94,7 +135,7 @@ Status GpuBackend::checkRequest() const {
 }
 
 Status GpuBackend::checkStream(void* stream, bool isOwn) const {
-  if (!isOwn) return rank_->checkStream(stream);
+  if (!isOwn) return rank_->engine().checkStream(static_cast<CUstream>(stream));
   return error(koloInvalidHandle,
                "the stream came from koloStreamCreate: expected a cudaStream_t, as the communicator is on GPUs");
 }
@@ -108,7 +149,7 @@ Status GpuBackend::checkMessage(const Message& message) const {
 }
 
 Status GpuBackend::settle() {
-  Status drained = rank_->drain();
+  Status drained = rank_->engine().drain();
   check();
   return owner_.failed() ? owner_.failure() : std::move(drained);
 }
@@ -121,7 +162,7 @@ Result<Window*> GpuBackend::addWindow(void* buffer, std::size_t bytes) {
   KOLO_ASSIGN(Window* const window, windows.add(owner_.membership(), rank_->peers(), buffer, bytes));
   Status status;
   for (int rank = 0; rank < owner_.ranks() && status.ok() && window->zeroCopy; ++rank) {
-    status = rank_->setWindow(rank, window->index, windows.tableOf(rank)[window->index]);
+    status = rank_->engine().setWindow(rank, window->index, windows.tableOf(rank)[window->index]);
   }
   const std::uint64_t begin = rank_->allocationId(buffer);
   // Of several allocations in a row, each has its own.
@@ -161,18 +202,19 @@ Status GpuBackend::addToLaunch(const Operation& operation) {
   KOLO_TRY(checkWindow("recvbuf", operation.recv, work.recvRef));
   // Of each channel's part, and what cutting at multiples of 64 bytes adds for each rank's block.
   const std::uint64_t scratch = owner_.planning().operations().current().scratchBytes;
-  const auto channels = static_cast<std::uint64_t>(work.channels);
+  const auto channels = static_cast<std::uint64_t>(work.channel.count);
   if (scratch != 0)
-    work.scratchBytes = (scratch / channels + 128 * static_cast<std::uint64_t>(owner_.ranks()) + 127) / 128 * 128;
+    work.channel.scratchBytes =
+        (scratch / channels + 128 * static_cast<std::uint64_t>(owner_.ranks()) + 127) / 128 * 128;
   return operation.list != nullptr ? addList(owner_.planning().operations().current(), work) : Status();
 }
 
 // The segments of the list, in the device's memory; and each channel's edges, behind its scratch memory.
 Status GpuBackend::addList(collectives::Prepared& prepared, Work& work) {
-  const std::uint64_t edgesAt = work.scratchBytes;
-  work.scratchBytes += device::kEdges * device::kEdgeBytes;
+  const std::uint64_t edgesAt = work.channel.scratchBytes;
+  work.channel.scratchBytes += device::kEdges * device::kEdgeBytes;
   if (prepared.table == nullptr) tableBytes_ += work.segments->bytes;
-  KOLO_TRY(rank_->place(work, edgesAt, prepared.table));
+  KOLO_TRY(rank_->engine().place(work, edgesAt, prepared.table));
   tables_.push_back(prepared.table);
   if (tableBytes_ > kMostTableBytes) {
     owner_.planning().forget();
@@ -186,12 +228,13 @@ Status GpuBackend::launch(std::uint32_t messages, void* stream) {
   std::uint64_t scratch = 0;
   for (std::size_t i = 0; i < works_.size(); ++i) {
     Work& work = works_[i];
-    scratch = std::max(scratch, static_cast<std::uint64_t>(work.channels) * work.scratchBytes);
+    scratch = std::max(scratch, static_cast<std::uint64_t>(work.channel.count) * work.channel.scratchBytes);
     // Messages are no operations of all ranks: they have the number of the next one.
-    work.number = owner_.boards().lastNumber() + 1 + (i < messages ? 0 : i - messages);
+    work.header.number = owner_.boards().lastNumber() + 1 + (i < messages ? 0 : i - messages);
   }
-  KOLO_TRY(rank_->reserveScratch(scratch));
-  return rank_->enqueue(works_, messages, tables_, owner_.options().timeoutMs, stream);
+  KOLO_TRY(rank_->engine().reserveScratch(scratch));
+  const std::uint64_t timeoutNs = static_cast<std::uint64_t>(owner_.options().timeoutMs) * 1'000'000u;
+  return rank_->engine().enqueue(works_, messages, tables_, timeoutNs, static_cast<CUstream>(stream));
 }
 
 Work& GpuBackend::add(const Message& message) {
@@ -199,17 +242,17 @@ Work& GpuBackend::add(const Message& message) {
   work.signature.collective = Collective::kSendRecv;
   work.signature.datatype = static_cast<std::uint8_t>(message.datatype);
   work.signature.op = Signature::kNoOp;
-  work.word = work.signature.pack();
+  work.header.word = work.signature.pack();
   work.elementBytes = static_cast<std::uint32_t>(elementBytes(message.datatype));
   work.rank = owner_.rank();
   work.ranks = owner_.ranks();
-  work.peer = message.peer;
-  work.isSend = message.isSend;
-  work.headerCount = work.sendLayout.count = message.count;
+  work.messageEnd.peer = message.peer;
+  work.messageEnd.isSend = message.isSend;
+  work.header.count = work.sendLayout.count = message.count;
   const std::uint64_t bytes = message.count * work.elementBytes;
-  work.channels =
+  work.channel.count =
       static_cast<int>(std::clamp<std::uint64_t>(bytes >> 16, 1, static_cast<std::uint64_t>(rank_->messageChannels())));
-  work.chunkBytes = owner_.planning().machine().slotBytes;
+  work.channel.chunkBytes = owner_.planning().machine().slotBytes;
   work.streaming = bytes >= owner_.planning().site().streamingBytes;
   work.send = static_cast<const unsigned char*>(message.send);
   work.recv = static_cast<unsigned char*>(message.recv);
@@ -248,8 +291,8 @@ Status GpuBackend::addToLaunch(std::span<const Message> messages) {
   std::map<std::pair<int, bool>, std::uint32_t> following;  // place + 1
   for (std::size_t i = works_.size(); i > first; --i) {
     Work& work = works_[i - 1];
-    std::uint32_t& next = following[{work.peer, work.isSend}];
-    work.next = std::exchange(next, static_cast<std::uint32_t>(i));
+    std::uint32_t& next = following[{work.messageEnd.peer, work.messageEnd.isSend}];
+    work.messageEnd.next = std::exchange(next, static_cast<std::uint32_t>(i));
   }
   return {};
 }
@@ -293,7 +336,7 @@ void GpuBackend::check() {
   if (owner_.failed()) return;
   const std::optional<Fault> fault = rank_->fault();
   if (!fault.has_value()) {
-    if (const Status broken = rank_->broken(); !broken.ok()) {
+    if (const Status broken = rank_->engine().broken(); !broken.ok()) {
       const std::lock_guard lock(mutex_);
       owner_.fail({koloSystemError, owner_.membership().jobRank(owner_.rank()),
                    fmt::format("device {} of rank {} failed in or before {}: {}", owner_.options().device,
@@ -304,8 +347,8 @@ void GpuBackend::check() {
   const std::lock_guard lock(mutex_);
   Work given;
   given.signature = Signature::unpack(fault->mine);
-  given.headerCount = fault->mineCount;
-  given.number = fault->number;
+  given.header.count = fault->mineCount;
+  given.header.number = fault->number;
   if (fault->kind == Fault::kLost) owner_.conclusions().reasons().noteLostLink(fault->peer, rank_->lossOf(fault->peer));
   if (!owner_.failed()) (void)owner_.conclusions().of(given, *fault);
 }

@@ -16,14 +16,13 @@
 #include "comm/parts.h"
 #include "comm/sent_arrays.h"
 #include "device/work.h"
+#include "gpu/gpu_rank.h"
 
 namespace kolo::comm {
 
-class Communicator;
-
 class GpuBackend final : public Backend {
  public:
-  GpuBackend(Communicator& owner, std::unique_ptr<GpuRank> rank);
+  GpuBackend(Communicator& owner, std::unique_ptr<gpu::GpuRank> rank);
 
   bool waits() const override { return false; }
   Status run(const Operation& operation, void* stream) override { return enqueue({}, {&operation, 1}, stream); }
@@ -40,7 +39,9 @@ class GpuBackend final : public Backend {
                    const ArrayDescription& description, int peer) override;
   Status receiveArray(Held<Communicator>& communicator, const Target& target, const Allocation& allocation, int peer,
                       koloRecvStatus_t* status) override;
-  std::optional<std::string> answer(std::string_view question) override { return sentArrays_.answer(question); }
+  std::optional<std::string> answer(int asker, std::string_view question) override {
+    return sentArrays_.answer(asker, question);
+  }
   Status tell(int root, void* value, std::size_t bytes) override;
   Status reduceWords(std::span<std::uint64_t> words, koloRedOp_t op) override;
 
@@ -54,7 +55,7 @@ class GpuBackend final : public Backend {
 
   Result<Window*> addWindow(void* buffer, std::size_t bytes) override;
   Result<Window*> addMappedWindow(void* const* parts, const std::size_t* bytes) override;
-  void drain() override { (void)rank_->drain(); }
+  void drain() override { (void)rank_->engine().drain(); }
   void release(std::shared_ptr<const void> used) override { rank_->release(std::move(used)); }
 
   void stop() override { rank_->stop(); }
@@ -62,11 +63,10 @@ class GpuBackend final : public Backend {
   void leave() override { rank_->leave(); }
   void close(bool failed) override { rank_->close(failed); }
   std::string transportNames() const override { return rank_->transportNames(); }
-  bool sharesLinks() const override { return false; }  // links of GPUs are of one communicator
 
  protected:
-  const void* enter() const override { return rank_->enter(); }
-  void exit(const void* before) const override { rank_->exit(before); }
+  const void* enter() const override { return rank_->gpu().enter(); }
+  void exit(const void* before) const override { rank_->gpu().leave(static_cast<const executor::cuda::Gpu*>(before)); }
 
  private:
   Status enqueue(std::span<const Message> messages, std::span<const Operation> operations, void* stream);
@@ -84,12 +84,12 @@ class GpuBackend final : public Backend {
 
   Communicator& owner_;
   SentArrays sentArrays_;  // its memory is freed when kernels have ended: with the rank, or before
-  std::unique_ptr<GpuRank> rank_;
+  std::unique_ptr<gpu::GpuRank> rank_;
   // Of the launch that is being made: messages, then collectives; and of each collective the counts, and the tables,
   // that it points to.
   std::vector<device::Work> works_;
   std::vector<std::shared_ptr<const VectorCounts>> counts_;
-  std::vector<gpu::Table> tables_;
+  executor::cuda::HeldTables tables_;
   std::uint64_t tableBytes_ = 0;  // of tables that were made since operations were forgotten because of them
   std::mutex mutex_;              // of what follows, and of failing because of a kernel: questions come from any thread
   device::Work last_;             // that was launched: what a failure names

@@ -13,8 +13,8 @@
 #include "base/log.h"
 #include "base/of_thread.h"
 #include "base/quiet_thread.h"
+#include "comm/factory.h"
 #include "comm/in_turn.h"
-#include "comm/undertake.h"
 
 namespace kolo::comm {
 namespace {

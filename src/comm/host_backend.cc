@@ -71,7 +71,8 @@ Status HostBackend::prepareAndRun(const Operation& operation) {
   if (!isTrusted) share(now, device::Start::kChecks);
   KOLO_TRY(isTrusted ? runAgain() : execute());
   // Neither is the block written where it goes, nor taken from where it is.
-  now.isStagedAnyway = now.mayStageEarly && !isOffered(offerOf(now.work.links[now.work.root].theirRecv)) &&
+  now.isStagedAnyway = now.mayStageEarly &&
+                       !isOffered(offerOf(now.work.channel.links[now.work.root].headers.theirRecv)) &&
                        !isOffered(now.sharing.input);
   return {};
 }
@@ -150,13 +151,14 @@ bool HostBackend::runsAtOnce() const {
   const auto hasRoom = [&](int peer) {
     const device::Link& link = owner_.traffic().links()[static_cast<std::size_t>(peer)];
     if (link.outbox == nullptr) return false;
-    const device::Header& next = link.inbox->header[(link.met + 1) % device::kHeaderLines];
-    if (link.owed == device::kMaxOwed && device::loadAcquire(next.number) <= link.met) return false;  // [header]
+    const device::Header& next = link.inbox->header[(link.headers.met + 1) % device::kHeaderLines];
+    if (link.headers.owed == device::kMaxOwed && device::loadAcquire(next.number) <= link.headers.met)
+      return false;  // [header]
     if (!device::gives(work, owner_.rank(), peer)) return true;
     const std::uint64_t bytes = work.partTo(peer).count * work.elementBytes;
     if (isLine || work.fitsHeader(bytes)) return true;
-    return link.sent + (bytes + work.chunkBytes - 1) / work.chunkBytes <=
-           device::loadAcquire(link.inbox->signals.head) + work.slots;  // [credit]
+    return link.sent + (bytes + work.channel.chunkBytes - 1) / work.channel.chunkBytes <=
+           device::loadAcquire(link.inbox->signals.head) + work.channel.slots;  // [credit]
   };
   for (int peer = 0; peer < owner_.ranks(); ++peer) {
     if (peer != owner_.rank() && (toAll || peer == work.root) && !hasRoom(peer)) return false;
@@ -169,7 +171,7 @@ Status HostBackend::execute() {
   Prepared& now = operations_.current();
   ran_ = &now;
   Work& work = now.work;
-  work.scratch = scratch_.data();
+  work.channel.scratch = scratch_.data();
   if (now.behindRoot != device::Algorithm::kCount) followRoot(work);
   const bool isBehindTaking = tookFromAll_;
   tookFromAll_ = device::isIn(work.signature.collective, device::kToRoot) && work.rank == work.root;
@@ -177,7 +179,8 @@ Status HostBackend::execute() {
       device::isIn(work.signature.collective, device::kFromRoot) ? static_cast<int>(work.signature.root) : -1;
   const std::uint64_t sequence = owner_.boards().takeNumbers(1);
   work.signature.sequence = static_cast<std::uint16_t>(sequence);
-  work.word = (work.word & ~(~std::uint64_t{0} << Signature::kSequenceAt)) | sequence << Signature::kSequenceAt;
+  work.header.word =
+      (work.header.word & ~(~std::uint64_t{0} << Signature::kSequenceAt)) | sequence << Signature::kSequenceAt;
   fault_.kind = Fault::kNone;
   course_ = device::Course::kStaged;
   if (now.list != nullptr) owner_.callTerms().note(sequence, now.list);
@@ -200,8 +203,8 @@ void HostBackend::letOthersGoFirst() {
   const auto hasCome = [&](int peer) {
     const device::Link& link = owner_.traffic().links()[static_cast<std::size_t>(peer)];
     return peer == owner_.rank() ||
-           device::loadAcquire(link.inbox->header[(link.met + 1) % device::kHeaderLines].number) >
-               link.met;  // [header]
+           device::loadAcquire(link.inbox->header[(link.headers.met + 1) % device::kHeaderLines].number) >
+               link.headers.met;  // [header]
   };
   const auto haveCome = [&] {
     for (int peer = 0; peer < owner_.ranks(); ++peer) {
@@ -217,8 +220,8 @@ void HostBackend::followRoot(Work& work) const {
   const bool isBehindRoot = rootThatGave_ >= 0;
   work.signature.algorithm = isBehindRoot ? ran_->behindRoot : ran_->behindOthers;
   work.signature.root = static_cast<std::uint32_t>(isBehindRoot ? rootThatGave_ : 0);
-  work.word = work.signature.pack();
-  work.members = nullptr;
+  work.header.word = work.signature.pack();
+  work.steps.members = nullptr;
   work.rank = owner_.rank();
   work.root = static_cast<int>(work.signature.root);
   collectives::followOrder(owner_.planning().site(), work);
@@ -252,9 +255,9 @@ Status HostBackend::settle() {
   Fault fault;
   // What this rank called last: a peer that has posted it on its board is only late with its header.
   Work work = ran_->work;
-  work.links = owner_.traffic().links().data();  // there may have been no operation yet
-  work.members = nullptr;                        // all of them
-  work.fault = &fault;
+  work.channel.links = owner_.traffic().links().data();  // there may have been no operation yet
+  work.steps.members = nullptr;                          // all of them
+  work.channel.fault = &fault;
   executor::HostTeam team(work, owner_.planning().site().context);
   device::Exchange<executor::HostTeam> exchange(team, work);
   for (int peer = 0; peer < owner_.ranks(); ++peer) {
@@ -270,8 +273,8 @@ bool HostBackend::settlesAtOnce() {
   const auto held = owner_.traffic().hold();
   if (owner_.traffic().posts()) (void)owner_.peers().progress(-1, 0);
   return std::all_of(owner_.traffic().links().begin(), owner_.traffic().links().end(), [](const device::Link& link) {
-    const std::uint64_t last = link.met + link.owed;
-    return link.owed == 0 ||
+    const std::uint64_t last = link.headers.met + link.headers.owed;
+    return link.headers.owed == 0 ||
            device::loadAcquire(link.inbox->header[last % device::kHeaderLines].number) >= last;  // [header]
   });
 }

@@ -59,7 +59,6 @@ class HostBackend final : public Backend {
   void leave() override {}
   void close(bool) override {}
   std::string transportNames() const override;
-  bool sharesLinks() const override { return true; }
 
  private:
   Result<Window*> agreedWindow(Result<Window*> added);

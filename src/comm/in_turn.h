@@ -3,6 +3,7 @@
 // Thread safety: any thread.
 #pragma once
 
+#include <exception>
 #include <utility>
 
 #include "base/caller.h"
@@ -12,6 +13,20 @@
 
 namespace kolo::comm {
 
+// The communicator has failed by the exception that is being handled.
+Status failByThrown(Communicator& communicator);
+
+// What `step` returns, a part of an operation. What it throws (there is no memory) ends the communicator, because the
+// other ranks are in the operation too.
+template <class Step>
+Status orFail(Communicator& communicator, const Step& step) {
+  try {
+    return step();
+  } catch (const std::exception&) {
+    return failByThrown(communicator);
+  }
+}
+
 // step(communicator), in the next turn, which is the caller's already where it is inside by its bias; behind the
 // collectives that were started before.
 template <class Step>
@@ -20,9 +35,10 @@ Status inNextTurn(Held<Communicator>& communicator, const Step& step) {
     communicator.stepOut();
     communicator->requests().executeCollectives();
   }
-  if (communicator.isInside()) return step(*communicator);
+  const auto run = [&] { return step(*communicator); };
+  if (communicator.isInside()) return orFail(*communicator, run);
   const InTurn served(communicator->turn());
-  return step(*communicator);
+  return orFail(*communicator, run);
 }
 
 // Behind the collectives that were started before, and before those that are started later: see comm/requests.h.
@@ -39,7 +55,7 @@ template <class Step>
 Status atStreamPlace(Communicator& communicator, std::uint64_t place, const Step& step) {
   const StreamPlace end(communicator.requests());
   const InTurn served(communicator.turn(), place);
-  return step(communicator);
+  return orFail(communicator, [&] { return step(communicator); });
 }
 
 // Gives the target's stream a task, task(communicator, place), with a place in the communicator's turn for it.

@@ -91,6 +91,12 @@ void Messages::end(Request* request, Status status) {
   if (unfinished_ == 0 && settled_ != nullptr) (void)std::exchange(settled_, nullptr)->end({});
 }
 
+void Messages::endLost(Request& request, const Status& why) {
+  std::uint64_t known = 0;
+  forEach([&](Request&, int) { ++known; });
+  if (known < unfinished_) end(&request, why);
+}
+
 void Messages::start(const Message& message, Request& request, bool isAlone) {
   const std::uint64_t bytes = message.count * elementBytes(message.datatype);
   const auto datatype = static_cast<std::uint8_t>(message.datatype);

@@ -83,6 +83,8 @@ class Messages final : public MessageEngine {
   bool isIdle() const { return unfinished_ == 0 && unanswered_ == 0; }
   // Of a communicator that has failed, or is no longer used: ends everything that was started.
   void endAll(const Status& why);
+  // After start() has thrown: ends the message's part of the request unless that is among what endAll() will end.
+  void endLost(Request& request, const Status& why);
 
  private:
   // What a receiver offers for a message that it does not read where it is: memory to put it straight into, by a posted

@@ -6,7 +6,6 @@
 #include "failure/conclusions.h"
 #include "failure/failure_state.h"
 #include "failure/reasons.h"
-#include "gpu/gpu_rank.h"
 #include "links/arena.h"
 #include "links/blob.h"
 #include "links/boards.h"
@@ -28,10 +27,10 @@ using failure::Conclusions;
 using failure::FailureState;
 using failure::Reasons;
 using failure::Waiting;
-using gpu::GpuRank;
 using links::ArenaLayout;
 using links::BlobReader;
 using links::BlobWriter;
+using links::BlockLayout;
 using links::Boards;
 using links::Bulletin;
 using links::Given;

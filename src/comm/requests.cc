@@ -5,6 +5,7 @@
 
 #include "base/caller.h"
 #include "comm/communicator.h"
+#include "comm/in_turn.h"
 #include "common/clock.h"
 #include "common/float_mode.h"
 
@@ -53,7 +54,13 @@ void Requests::begin(const Message* messages, std::size_t count, Request& reques
     for (std::size_t i = 0; i < count; ++i) ended(request, owner_.failure());
     return;
   }
-  for (std::size_t i = 0; i < count; ++i) owner_.messages().start(messages[i], request, i + 1 == count);
+  for (std::size_t i = 0; i < count; ++i) {
+    try {
+      owner_.messages().start(messages[i], request, i + 1 == count);
+    } catch (const std::exception&) {
+      owner_.messages().endLost(request, failByThrown(owner_));
+    }
+  }
 }
 
 void Requests::post(const Message* messages, std::size_t count, Request& request) {
@@ -96,7 +103,11 @@ Status Requests::run(Held<Communicator>& communicator, const Message* messages, 
     const Aside aside(requests.turn_, communicator.isInside());
     if (aside) {
       requests.startNow(messages, count, request);
-      failure = communicator->messages().attend(request, &aside, kNever);
+      try {
+        failure = communicator->messages().attend(request, &aside, kNever);
+      } catch (const std::exception&) {
+        failure = failByThrown(*communicator);
+      }
       requests.noteLook();
     } else {
       requests.post(messages, count, request);
@@ -215,12 +226,15 @@ void Requests::executeFirst(Lock& lock, bool isInside) {
   ++executing_;
   const std::uint64_t place = isInside ? Turn::kByBias : first.place.has_value() ? *first.place : turn_.reserve();
   lock.unlock();
+  const auto run = [&] { return execute(first, place), Status(); };
+  Status thrown;
   if (isInside) {
-    execute(first, place);
+    thrown = orFail(owner_, run);
   } else {
     const InTurn served(turn_, place);
-    execute(first, place);
+    thrown = orFail(owner_, run);
   }
+  if (!thrown.ok()) first.status = std::move(thrown);
   waiting_.fetch_sub(1, std::memory_order_release);  // [in line] it is over: a thread that sees it may use its bias
   if (first.messages.empty()) ended(*first.request, std::move(first.status));
   first.clear();
@@ -263,7 +277,7 @@ void Requests::wait(Request& request, std::int64_t untilNs) {
       if (aside.isBorrowed()) {
         if (owner_.messages().look(state)) patience = this->patience();
       } else if (aside && !owner_.messages().isIdle()) {
-        (void)owner_.messages().attend(request, &aside, untilNs);
+        (void)orFail(owner_, [&] { return owner_.messages().attend(request, &aside, untilNs); });
       }
       if (aside) noteLook();
     }
@@ -290,8 +304,12 @@ bool Requests::look() {
 bool Requests::lookAfterMessages(executor::WaitState& state) {
   const Aside aside(turn_);
   if (!aside) return false;
-  holdAndTakePost();
-  const bool moved = owner_.messages().needsCare() && owner_.messages().look(state);
+  bool moved = false;
+  (void)orFail(owner_, [&] {
+    holdAndTakePost();
+    moved = owner_.messages().needsCare() && owner_.messages().look(state);
+    return Status();
+  });
   noteLook();
   return moved;
 }

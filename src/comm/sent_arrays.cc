@@ -21,13 +21,14 @@ void SentArrays::add(int peer, std::string description) {
   sent_[peer].descriptions.push_back(std::move(description));
 }
 
-std::optional<std::string> SentArrays::answer(std::string_view question) {
+std::optional<std::string> SentArrays::answer(int asker, std::string_view question) {
   ArrayQuestion asked;
   if (question.size() != sizeof asked || std::memcmp(question.data(), asked.subject, sizeof asked.subject) != 0)
     return std::nullopt;
   std::memcpy(static_cast<void*>(&asked), question.data(), sizeof asked);
+  if (asked.rank != asker) return std::string(1, kNotYet);  // that would take another rank's
   const std::lock_guard lock(mutex_);
-  const auto found = sent_.find(static_cast<int>(asked.rank));
+  const auto found = sent_.find(asker);
   if (found == sent_.end()) return std::string(1, kNotYet);
   Sent& sent = found->second;
   // A rank that asks for one has those before it.

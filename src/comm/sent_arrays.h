@@ -21,8 +21,9 @@ namespace kolo::comm {
 class SentArrays {
  public:
   void add(int peer, std::string description);
-  // Another rank's question: the description, or that it has not been sent yet. nullopt: it asks for something else.
-  std::optional<std::string> answer(std::string_view question);
+  // A rank's question: the description of what has been sent to it, or that it has not been sent yet. nullopt: it asks
+  // for something else.
+  std::optional<std::string> answer(int asker, std::string_view question);
 
   // The question of rank `rank` about the next array that it has not yet received from a peer.
   std::string question(int rank, int peer) const;

@@ -87,7 +87,7 @@ void Stream::work() {
     tasks_.pop_front();
     busy_ = true;
     lock.unlock();
-    Status status = task();
+    Status status = withoutExceptions(task, "a task of a stream needs a thread");
     task = nullptr;  // what it holds is let go before anybody is told that it is done
     lock.lock();
     busy_ = false;

@@ -1,55 +1,38 @@
 #include "comm/subgroups.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "bootstrap/wire.h"
+#include "comm/child.h"
 #include "comm/mesh.h"
-#include "comm/undertake.h"
 #include "links/blob.h"
 
 namespace kolo::comm {
 namespace {
 
 constexpr std::uint64_t kKeyOfGroups = ~std::uint64_t{2};  // no color is so large
-constexpr std::uint64_t kFamilyOfItsOwn = 0;
-constexpr std::size_t kMostWords = 2000;
+constexpr std::size_t kMostWords = 2000, kMostOffer = std::size_t{64} << 10;
+// Of groups of one parent: a rank that proposes more would let the numbers begin anew.
+constexpr std::uint64_t kMostGroups = std::uint64_t{1} << 48;
 
 // What a member tells the others when they meet.
 struct Arrival {
-  std::int32_t code = koloSuccess;  // koloSuccess, or why it cannot go on
-  std::string reason;
+  Status verdict;          // why it cannot go on
   std::string name;        // of the group
   std::uint64_t next = 0;  // the number that it proposes
   std::uint64_t had = 0;   // of the group that it has; 0: none
-
-  std::string encode() const { return BlobWriter().put(code).putText(reason).putText(name).put(next).put(had).text(); }
-  static Arrival decode(std::string_view text) {
-    BlobReader reader(text);
-    Arrival arrival;
-    arrival.code = reader.get<std::int32_t>();
-    arrival.reason = reader.getText();
-    arrival.name = reader.getText();
-    arrival.next = reader.get<std::uint64_t>();
-    arrival.had = reader.get<std::uint64_t>();
-    return arrival;
-  }
+  std::string offer;       // of memory (comm/child.h)
+  static auto fields(auto& it) { return std::tie(it.verdict, it.name, it.next, it.had, it.offer); }
 };
 
 // One rank's part in making a group.
 class Gathering {
  public:
   Gathering(Communicator& parent, const std::vector<int>& ranks, const Result<Options>& options)
-      : parent_(parent), ranks_(ranks), options_(options) {
-    const Membership& whole = parent.membership();
-    membership_.control = whole.control;
-    membership_.initTimeoutMs = whole.initTimeoutMs;
-    list_ = mixKeys(whole.key, kKeyOfGroups);
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-      if (ranks[i] == parent.rank()) membership_.rank = static_cast<int>(i);
-      membership_.members.push_back(whole.members[static_cast<std::size_t>(ranks[i])]);
-      list_ = mixKeys(list_, static_cast<std::uint64_t>(ranks[i]));
-    }
-    jobRanks_ = membership_.members;
+      : parent_(parent), options_(options), child_(parent, 0), list_(mixKeys(parent.membership().key, kKeyOfGroups)) {
+    for (const int rank : ranks) list_ = mixKeys(list_, static_cast<std::uint64_t>(rank));
+    child_.setMembers(ranks);
   }
 
   Result<NewGroup> make(std::uint64_t had) {
@@ -65,27 +48,29 @@ class Gathering {
   std::string describe() const;
 
   Communicator& parent_;
-  const std::vector<int>& ranks_;
   const Result<Options>& options_;
-  Membership membership_;  // of the group; it takes it over
-  std::vector<int> jobRanks_;
-  std::uint64_t list_ = 0;  // follows from the parent and the list
+  Child child_;
+  std::uint64_t list_;  // follows from the parent and the list
 };
 
 Result<NewGroup> Gathering::meetAndMake(std::uint64_t had) {
   KOLO_ASSIGN(const std::vector<Arrival> arrivals, meet(had));
-  KOLO_TRY(check(arrivals));
+  if (Status wrong = check(arrivals); !wrong.ok()) {
+    child_.withdraw();
+    return wrong;
+  }
   const bool isThere =
       had != 0 && std::all_of(arrivals.begin(), arrivals.end(), [had](const Arrival& each) { return each.had == had; });
   if (isThere) return NewGroup{nullptr, had};
   NewGroup group;
-  for (const Arrival& each : arrivals) group.number = std::max(group.number, each.next);
+  std::vector<std::string> offers;
+  for (const Arrival& each : arrivals) {
+    group.number = std::max(group.number, each.next);
+    offers.push_back(each.offer);
+  }
   parent_.subgroups().take(group.number);
-  membership_.key = mixKeys(list_, group.number);
-  const std::uint64_t key = membership_.key;
-  const int rank = membership_.rank;
-  KOLO_ASSIGN(group.made, undertake(parent_.membership().control, key, rank, kFamilyOfItsOwn,
-                                    [&] { return Communicator::create(std::move(membership_), options_.value()); }));
+  child_.setKey(mixKeys(list_, group.number));
+  KOLO_ASSIGN(group.made, undertake(child_.membership(), [&] { return child_.make(options_.value(), offers); }));
   return group;
 }
 
@@ -94,18 +79,23 @@ Result<NewGroup> Gathering::meetAndMake(std::uint64_t had) {
 Result<std::vector<Arrival>> Gathering::meet(std::uint64_t had) {
   const Status& mine = options_.status();
   Arrival arrival;
-  arrival.code = mine.code();
-  arrival.reason = mine.message().substr(0, kMostWords);
+  arrival.verdict = {mine.code(), mine.message().substr(0, kMostWords)};
   arrival.name = mine.ok() ? options_.value().name : "";
   arrival.next = parent_.subgroups().next();
   arrival.had = had;
+  if (mine.ok() && had == 0) arrival.offer = child_.offer(options_.value(), kMostOffer);
+  const Membership& members = child_.membership();
   const Result<std::vector<std::string>> told =
-      membership_.control->allGather(parent_.membership().key, bootstrap::kPartialSequence | list_, membership_.members,
-                                     membership_.rank, arrival.encode(), membership_.initTimeoutMs);
-  if (told.status().code() == koloInProgress) return Status(koloUnreachable, told.status().message());
+      members.control->allGather(parent_.membership().key, bootstrap::kPartialSequence | list_, members.members,
+                                 members.rank, links::encode(arrival), members.initTimeoutMs);
+  if (told.status().code() == koloInProgress) {
+    child_.leave();
+    return Status(koloUnreachable, told.status().message());
+  }
+  if (!told.ok()) child_.withdraw();
   KOLO_TRY(told.status());
   std::vector<Arrival> arrivals;
-  for (const std::string& each : told.value()) arrivals.push_back(Arrival::decode(each));
+  for (const std::string& each : told.value()) arrivals.push_back(links::decode<Arrival>(each));
   return arrivals;
 }
 
@@ -114,23 +104,30 @@ Status Gathering::check(const std::vector<Arrival>& arrivals) const {
   KOLO_TRY(options_.status());
   for (std::size_t i = 0; i < arrivals.size(); ++i) {
     const Arrival& each = arrivals[i];
-    if (each.code != koloSuccess)
-      return error(static_cast<koloResult_t>(each.code), "on rank {} of {}: {}", ranks_[i], parent_.options().name,
-                   each.reason);
+    if (!each.verdict.ok()) {
+      return error(each.verdict.code(), "on rank {} of {}: {}", child_.ranks()[i], parent_.options().name,
+                   each.verdict.message());
+    }
+    if (each.next == 0 || each.next > kMostGroups)
+      return error(koloRemoteError, "rank {} of {} proposes {} as the number of its next group, expected 1 to {}",
+                   child_.ranks()[i], parent_.options().name, each.next, kMostGroups);
   }
   const auto other = std::find_if(arrivals.begin(), arrivals.end(),
                                   [this](const Arrival& each) { return each.name != options_.value().name; });
   if (other == arrivals.end()) return {};
   return error(koloMismatch, "rank {} of {} calls the group \"{}\", rank {} calls it \"{}\"", parent_.rank(),
                parent_.options().name, options_.value().name,
-               ranks_[static_cast<std::size_t>(other - arrivals.begin())], other->name);
+               child_.ranks()[static_cast<std::size_t>(other - arrivals.begin())], other->name);
 }
 
 // The ranks of the job too, by which the control plane names ranks, where they are others.
 std::string Gathering::describe() const {
+  const std::vector<int>& ranks = child_.ranks();
+  std::vector<int> jobRanks;
+  for (const int rank : ranks) jobRanks.push_back(parent_.membership().jobRank(rank));
   const std::string ofTheJob =
-      ranks_ == jobRanks_ ? "" : fmt::format(" (ranks {} of the job)", bootstrap::describeRanks(jobRanks_));
-  return fmt::format("a group of ranks {} of communicator {}{}", bootstrap::describeRanks(ranks_),
+      ranks == jobRanks ? "" : fmt::format(" (ranks {} of the job)", bootstrap::describeRanks(jobRanks));
+  return fmt::format("a group of ranks {} of communicator {}{}", bootstrap::describeRanks(ranks),
                      parent_.options().name, ofTheJob);
 }
 

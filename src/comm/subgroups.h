@@ -1,10 +1,5 @@
 // Groups: communicators of some ranks of another one, the parent, which these ranks make by themselves.
 //
-// The members meet in one exchange of the control plane, under the parent's key and a sequence that follows from the
-// list of ranks (bootstrap::kPartialSequence). There they tell each other whether they can go on, the group's name, and
-// which group of this list, name and mesh they have already. If all of them have the same one, it is that. Otherwise
-// they make a communicator, whose key has a number that no earlier group of the parent with one of these ranks has had.
-//
 // Thread safety: under the parent's turn, but for References, which any thread may use.
 #pragma once
 

@@ -250,7 +250,7 @@ KOLO_DEVICE void blockReduce(const Team& team, const ReduceArgs& args) {
   if constexpr (kOp == ReduceOp::kSum && kIsSmallInteger<T>) {
     if (args.divisor > 1) return blockFold<Averaged<T>, Sum>(team, args);
   }
-  blockFold<T, typename ReducerOf<kOp>::Operation>(team, args);
+  blockFold<T, OperationOf<kOp>>(team, args);
 }
 
 }  // namespace kolo::device

@@ -41,13 +41,13 @@ class BlockTeam {
   // A thread that has failed says so; after the barrier all know. The first one's fault counts.
   KOLO_DEVICE void sync() { failed_ = platform_.syncOr(failed_); }
   KOLO_DEVICE void fail(const Fault& fault) {
-    if (!failed_ && platform_.claim(work_.fault->claimed)) {
-      work_.fault->kind = fault.kind;
-      work_.fault->peer = fault.peer;
-      work_.fault->signature = fault.signature;
-      work_.fault->count = fault.count;
-      work_.fault->mine = fault.mine;
-      work_.fault->mineCount = fault.mineCount;
+    if (!failed_ && platform_.claim(work_.channel.fault->claimed)) {
+      work_.channel.fault->kind = fault.kind;
+      work_.channel.fault->peer = fault.peer;
+      work_.channel.fault->signature = fault.signature;
+      work_.channel.fault->count = fault.count;
+      work_.channel.fault->mine = fault.mine;
+      work_.channel.fault->mineCount = fault.mineCount;
     }
     failed_ = true;
   }
@@ -84,7 +84,7 @@ class BlockTeam {
 
   // Why there is nothing more to come from a peer: kNone, or that it has gone, or that the link to it is lost.
   KOLO_DEVICE Fault departureOf(int peer) const {
-    const Counter* const left = work_.links[peer].left;
+    const Counter* const left = work_.channel.links[peer].marks.left;
     const std::uint64_t said = left != nullptr ? loadAcquire(*left) : 0;  // [gone]
     return {.kind = said == 0 ? Fault::kNone : said == kPeerLeft ? Fault::kLeft : Fault::kLost, .peer = peer};
   }
@@ -92,7 +92,7 @@ class BlockTeam {
   // By any thread of the block; those to one peer by one at a time. See device/post_ring.h.
   KOLO_DEVICE_CALL void post(const Link& link, const Post& post) {
     if (failed_) return;
-    PostBox& box = *work_.posts;
+    PostBox& box = *work_.channel.posts;
     const std::uint64_t number = platform_.add(box.issued);
     if (number > kPostPlaces && !awaitPlace(box, number - kPostPlaces, link.peer)) return;
     const auto inMirror = [&](const void* at) {
@@ -105,9 +105,9 @@ class BlockTeam {
     place.dataAt = post.bytes != 0 ? inMirror(post.data) : 0;
     place.bytes = static_cast<std::uint32_t>(post.bytes);
     place.counterAt = inMirror(post.counter);
-    place.word = work_.word;
-    place.count = work_.headerCount;
-    place.operation = work_.number;
+    place.word = work_.header.word;
+    place.count = work_.header.count;
+    place.operation = work_.header.number;
     storeRelease(place.number, number);  // [post]
   }
 
@@ -165,7 +165,7 @@ class BlockTeam {
         fail(gone);
         return;
       }
-      if (loadRelaxed(work_.fault->claimed) != 0) {  // by another thread in spread()
+      if (loadRelaxed(work_.channel.fault->claimed) != 0) {  // by another thread in spread()
         failed_ = true;
         return;
       }

@@ -94,10 +94,11 @@ KOLO_DEVICE bool sendSome(Exchange<Team>& exchange, int peer, PieceStream<At>& s
   unsigned char* slot = acquireSlot(exchange, peer);
   if (slot == nullptr) return false;
   std::uint64_t filled = 0;
-  stream.takeChunk(exchange.work().chunkBytes, [&](std::uint64_t place, unsigned char* data, std::uint64_t bytes) {
-    move(exchange, slot + place, data, bytes, false);
-    filled = place + bytes;
-  });
+  stream.takeChunk(exchange.work().channel.chunkBytes,
+                   [&](std::uint64_t place, unsigned char* data, std::uint64_t bytes) {
+                     move(exchange, slot + place, data, bytes, false);
+                     filled = place + bytes;
+                   });
   publishSlot(exchange, peer, filled);
   return true;
 }
@@ -106,9 +107,10 @@ KOLO_DEVICE bool recvSome(Exchange<Team>& exchange, int peer, PieceStream<At>& s
   if (!stream.skipEmpty()) return false;
   const unsigned char* slot = awaitSlot(exchange, peer);
   if (slot == nullptr) return false;
-  stream.takeChunk(exchange.work().chunkBytes, [&](std::uint64_t place, unsigned char* data, std::uint64_t bytes) {
-    move(exchange, data, slot + place, bytes, exchange.work().streaming);
-  });
+  stream.takeChunk(exchange.work().channel.chunkBytes,
+                   [&](std::uint64_t place, unsigned char* data, std::uint64_t bytes) {
+                     move(exchange, data, slot + place, bytes, exchange.work().streaming);
+                   });
   releaseSlot(exchange, peer);
   return true;
 }
@@ -116,7 +118,7 @@ KOLO_DEVICE bool recvSome(Exchange<Team>& exchange, int peer, PieceStream<At>& s
 // Sends `out` and receives `in`, both or either, slot by slot in turn. Peers may be equal. Pieces are packed: a slot
 // carries as many as fit, so both sides must list the same bytes in the same order. outAt(i) and inAt(i) give piece i.
 // A byte of `out` is read before the byte of `in` at the same position of the stream is written. Sending is some chunks
-// ahead of receiving (Work::chunksAtOnce): a wire that has a latency is kept busy, and with one more slot than these
+// ahead of receiving (Channel::chunksAtOnce): a wire that has a latency is kept busy, and with one more slot than these
 // nobody waits for a slot that is not emptied.
 template <class Team, class OutAt, class InAt>
 KOLO_DEVICE void sendAndRecv(Exchange<Team>& exchange, int to, int outPieces, OutAt outAt, int from, int inPieces,
@@ -124,9 +126,9 @@ KOLO_DEVICE void sendAndRecv(Exchange<Team>& exchange, int to, int outPieces, Ou
   PieceStream<OutAt> out(outPieces, outAt);
   PieceStream<InAt> in(inPieces, inAt);
   bool sending = true, receiving = true;
-  for (std::uint32_t turn = 1; sending || receiving; turn += turn < exchange.work().chunksAtOnce ? 1 : 0) {
+  for (std::uint32_t turn = 1; sending || receiving; turn += turn < exchange.work().channel.chunksAtOnce ? 1 : 0) {
     if (sending) sending = sendSome(exchange, to, out);
-    if (receiving && turn == exchange.work().chunksAtOnce) receiving = recvSome(exchange, from, in);
+    if (receiving && turn == exchange.work().channel.chunksAtOnce) receiving = recvSome(exchange, from, in);
   }
   exchange.team().sync();
 }

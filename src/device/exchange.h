@@ -58,14 +58,14 @@ class Exchange {
 
   // Peers are numbered as in the work, whose ranks may be a part of the communicator's.
   KOLO_DEVICE Link& linkTo(int peer) const {
-    return work_.links[work_.members != nullptr ? work_.members[peer] : peer];
+    return work_.channel.links[work_.steps.members != nullptr ? work_.steps.members[peer] : peer];
   }
   KOLO_DEVICE int next(int rank) const { return nextRank(rank, work_.ranks); }
   // The i-th of the others, on the ring.
   KOLO_DEVICE int peerAt(int i) const { return ringRank(work_.rank, i + 1, work_.ranks); }
 
   KOLO_DEVICE std::uint64_t bytesOf(std::uint64_t elements) const { return work_.bytesOf(elements); }
-  KOLO_DEVICE std::uint64_t chunkElements() const { return work_.chunkBytes / work_.elementBytes; }
+  KOLO_DEVICE std::uint64_t chunkElements() const { return work_.channel.chunkBytes / work_.elementBytes; }
 
   // What this rank has for a peer, and where what it gets from it is to lie; of itself, too.
   KOLO_DEVICE Piece pieceTo(int peer) const {

@@ -85,9 +85,9 @@ KOLO_DEVICE_CALL void fold(const Exchange<Team>& exchange, void* const* outputs,
                   .src = inputs,
                   .srcCount = inputCount,
                   .count = bytes / work.elementBytes,
-                  .scale = work.scaled && own >= 0 ? work.scalar : nullptr,
-                  .scaledSource = work.scaled ? own : -1,
-                  .divisor = last ? work.divisor : 1,
+                  .scale = work.fold.scaled && own >= 0 ? work.fold.scalar : nullptr,
+                  .scaledSource = work.fold.scaled ? own : -1,
+                  .divisor = last ? work.fold.divisor : 1,
                   .streaming = streaming};
   foldShares(work, last, parts, args);
   exchange.team().reduce(args);
@@ -96,7 +96,7 @@ KOLO_DEVICE_CALL void fold(const Exchange<Team>& exchange, void* const* outputs,
 // Copy of this rank's input, with its scale applied.
 template <class Team>
 KOLO_DEVICE_CALL void contribute(const Exchange<Team>& exchange, unsigned char* dst, ConstPiece src) {
-  if (!exchange.work().scaled) {
+  if (!exchange.work().fold.scaled) {
     move(exchange, dst, src.data, src.bytes, false);
     return;
   }

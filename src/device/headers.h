@@ -22,7 +22,7 @@ KOLO_DEVICE const Header& lineOf(const Link& link, std::uint64_t number) {
 template <class Team>
 KOLO_DEVICE const Header& headerOf(const Exchange<Team>& exchange, int peer) {
   const Link& link = exchange.linkTo(peer);
-  return lineOf(link, link.met);
+  return lineOf(link, link.headers.met);
 }
 
 // ---- reading them, by one thread
@@ -32,8 +32,8 @@ template <class Team>
 KOLO_DEVICE void takeRefs(Exchange<Team>& exchange, int peer) {
   const Header& line = headerOf(exchange, peer);
   Link& link = exchange.linkTo(peer);
-  link.theirSend = {line.refs.sendOffset, line.refs.sendWindow};
-  link.theirRecv = {line.refs.recvOffset, line.refs.recvWindow};
+  link.headers.theirSend = {line.refs.sendOffset, line.refs.sendWindow};
+  link.headers.theirRecv = {line.refs.recvOffset, line.refs.recvWindow};
 }
 
 // The header met last against what it is to say; `said` is the count that this rank announced.
@@ -49,19 +49,21 @@ KOLO_DEVICE void checkHeader(Exchange<Team>& exchange, int peer, const Expectati
 template <class Team>
 KOLO_DEVICE void takeHeader(Exchange<Team>& exchange, int peer) {
   const Work& work = exchange.work();
-  ++exchange.linkTo(peer).met;
+  ++exchange.linkTo(peer).headers.met;
   if (work.direct != Algorithm::kCount) takeRefs(exchange, peer);
-  checkHeader(exchange, peer, {work.word, work.countFrom != nullptr ? work.countFrom[peer] : work.headerCount},
-              work.countTo != nullptr ? work.countTo[peer] : work.headerCount);
+  checkHeader(exchange, peer,
+              {work.header.word, work.header.countFrom != nullptr ? work.header.countFrom[peer] : work.header.count},
+              work.header.countTo != nullptr ? work.header.countTo[peer] : work.header.count);
 }
 
 // All headers owed that have arrived. Leader only.
 template <class Team>
 KOLO_DEVICE void takeOwed(Exchange<Team>& exchange, int peer) {
   Link& link = exchange.linkTo(peer);
-  while (link.owed != 0 && loadAcquire(lineOf(link, link.met + 1).number) == link.met + 1) {  // [header]
-    --link.owed;
-    const Expectation& expected = link.expected[++link.met % kHeaderLines];
+  while (link.headers.owed != 0 &&
+         loadAcquire(lineOf(link, link.headers.met + 1).number) == link.headers.met + 1) {  // [header]
+    --link.headers.owed;
+    const Expectation& expected = link.headers.expected[++link.headers.met % kHeaderLines];
     checkHeader(exchange, peer, expected, expected.count);
   }
 }
@@ -70,8 +72,8 @@ KOLO_DEVICE void takeOwed(Exchange<Team>& exchange, int peer) {
 template <class Team>
 KOLO_DEVICE_CALL bool settle(Exchange<Team>& exchange, int peer, std::uint32_t most) {
   Link& link = exchange.linkTo(peer);
-  while (link.owed > most) {
-    const std::uint64_t number = link.met + 1;
+  while (link.headers.owed > most) {
+    const std::uint64_t number = link.headers.met + 1;
     if (!exchange.team().waitAtLeast(lineOf(link, number).number, number, link.peer)) return false;  // [header]
     if (exchange.team().leader()) takeOwed(exchange, peer);
     exchange.team().sync();
@@ -85,7 +87,7 @@ template <class Team>
 KOLO_DEVICE bool settleAll(Exchange<Team>& exchange, std::uint32_t most) {
   const int rank = exchange.work().rank;
   for (int peer = exchange.next(rank); !Exchange<Team>::kIsOneThread && peer != rank; peer = exchange.next(peer)) {
-    if (exchange.linkTo(peer).owed > most && !settle(exchange, peer, most)) return false;
+    if (exchange.linkTo(peer).headers.owed > most && !settle(exchange, peer, most)) return false;
   }
   return !exchange.failed();
 }
@@ -99,11 +101,11 @@ KOLO_DEVICE void writeHeader(Exchange<Team>& exchange, int peer, const void* pay
   if constexpr (Team::kOpens) {
     if (link.outbox == nullptr && !exchange.team().open(link)) return;
   }
-  const std::uint64_t number = ++link.announced;
+  const std::uint64_t number = ++link.headers.announced;
   Header& line = link.outbox->header[number % kHeaderLines];
-  line.signature = work.word;
-  line.count = work.countTo != nullptr ? work.countTo[peer] : work.headerCount;
-  if (payload == nullptr && work.pairsFromBytes != 0 && gives(work, work.rank, peer)) {
+  line.signature = work.header.word;
+  line.count = work.header.countTo != nullptr ? work.header.countTo[peer] : work.header.count;
+  if (payload == nullptr && work.header.pairsFromBytes != 0 && gives(work, work.rank, peer)) {
     if (const Piece piece = exchange.pieceTo(peer); work.fitsHeader(piece.bytes)) {
       payload = piece.data;
       payloadBytes = static_cast<std::uint32_t>(piece.bytes);
@@ -126,14 +128,15 @@ template <class Team>
 KOLO_DEVICE_CALL void announce(Exchange<Team>& exchange, int peer, const void* payload = nullptr,
                                std::uint32_t payloadBytes = 0) {
   const Link& link = exchange.linkTo(peer);
-  if (link.owed == kMaxOwed && !settle(exchange, peer, kMaxOwed - 1)) return;
+  if (link.headers.owed == kMaxOwed && !settle(exchange, peer, kMaxOwed - 1)) return;
   if (exchange.team().leader()) writeHeader(exchange, peer, payload, payloadBytes);
 }
 // Opens the operation as announce() does, by one thread, in spread(); after settleAll(kMaxOwed - 1).
 template <class Team>
 KOLO_DEVICE void announceAlone(Exchange<Team>& exchange, int peer, const void* payload = nullptr,
                                std::uint32_t payloadBytes = 0) {
-  if (Exchange<Team>::kIsOneThread && exchange.linkTo(peer).owed == kMaxOwed && !settle(exchange, peer, kMaxOwed - 1))
+  if (Exchange<Team>::kIsOneThread && exchange.linkTo(peer).headers.owed == kMaxOwed &&
+      !settle(exchange, peer, kMaxOwed - 1))
     return;
   writeHeader(exchange, peer, payload, payloadBytes);
 }
@@ -149,8 +152,8 @@ KOLO_DEVICE_CALL void announceAll(Exchange<Team>& exchange) {
 template <class Team>
 KOLO_DEVICE_CALL bool meet(Exchange<Team>& exchange, int peer) {
   Link& link = exchange.linkTo(peer);
-  if (link.owed != 0 && !settle(exchange, peer, 0)) return false;
-  const std::uint64_t number = link.met + 1;
+  if (link.headers.owed != 0 && !settle(exchange, peer, 0)) return false;
+  const std::uint64_t number = link.headers.met + 1;
   if (!exchange.team().waitAtLeast(lineOf(link, number).number, number, link.peer)) return false;  // [header]
   if (exchange.team().leader()) takeHeader(exchange, peer);
   exchange.team().sync();
@@ -161,8 +164,8 @@ KOLO_DEVICE_CALL bool meet(Exchange<Team>& exchange, int peer) {
 template <class Team>
 KOLO_DEVICE void meetAlone(Exchange<Team>& exchange, int peer) {
   const Link& link = exchange.linkTo(peer);
-  if (Exchange<Team>::kIsOneThread && link.owed != 0 && !settle(exchange, peer, 0)) return;
-  const std::uint64_t number = link.met + 1;
+  if (Exchange<Team>::kIsOneThread && link.headers.owed != 0 && !settle(exchange, peer, 0)) return;
+  const std::uint64_t number = link.headers.met + 1;
   if (exchange.team().waitAlone(lineOf(link, number).number, number, link.peer))
     takeHeader(exchange, peer);  // [header]
 }
@@ -181,7 +184,7 @@ KOLO_DEVICE_CALL bool meetRest(Exchange<Team>& exchange) {
   bool good = !exchange.failed();
   for (int peer = exchange.next(rank); peer != rank && good; peer = exchange.next(peer)) {
     const Link& link = exchange.linkTo(peer);
-    if (link.met + link.owed < link.announced) good = meet(exchange, peer);
+    if (link.headers.met + link.headers.owed < link.headers.announced) good = meet(exchange, peer);
   }
   return good;
 }
@@ -193,9 +196,9 @@ KOLO_DEVICE void owe(Exchange<Team>& exchange, int peer) {
   if (!exchange.team().leader() || exchange.failed()) return;
   const Work& work = exchange.work();
   Link& link = exchange.linkTo(peer);
-  ++link.owed;
-  link.expected[link.announced % kHeaderLines] = {work.word,
-                                                  work.countFrom != nullptr ? work.countFrom[peer] : work.headerCount};
+  ++link.headers.owed;
+  link.headers.expected[link.headers.announced % kHeaderLines] = {
+      work.header.word, work.header.countFrom != nullptr ? work.header.countFrom[peer] : work.header.count};
 }
 
 }  // namespace kolo::device

@@ -131,6 +131,26 @@ struct MessageFlow {
   KOLO_DEVICE std::uint64_t left(std::uint64_t most) const { return bytes - done < most ? bytes - done : most; }
 };
 
+// What the two ranks leave for each other beside operations.
+struct PeerMarks {
+  const Counter* left = nullptr;  // on a GPU, in my memory: whether the peer is still there [gone]
+  // Of a mapped link: not 0 once the peer has left an operation with an error [gave up]; and on a GPU, where this
+  // rank's kernels say so to the peer.
+  const Counter* gaveUp = nullptr;
+  Counter* gaveUpThere = nullptr;
+  Counter* asleep = nullptr;  // of a mapped link on the host: not 0 while the peer sleeps (executor/host/sleep.h)
+};
+
+// How far this rank is with the headers of a pair.
+struct HeaderState {
+  std::uint64_t announced = 0;  // written to the peer
+  std::uint64_t met = 0;        // read from it
+  std::uint32_t owed = 0;       // of operations that are over, still to be read from it
+  WindowRef theirSend,
+      theirRecv;  // of the header met last: copied out of it once, and then checked and used (takeRefs() of headers.h)
+  Expectation expected[kHeaderLines];  // of the headers owed, by line
+};
+
 struct Link {
   int peer = -1;
   Mailbox* inbox = nullptr;                // in my memory, written by the peer
@@ -143,28 +163,18 @@ struct Link {
   bool isPosted = false;
   std::uint32_t railMask = 0;       // rails - 1
   unsigned char* mirror = nullptr;  // of a posted link on a GPU: where it begins
-  const Counter* left = nullptr;    // on a GPU, in my memory: whether the peer is still there [gone]
-  // Of a mapped link: not 0 once the peer has left an operation with an error [gave up]; and on a GPU, where this
-  // rank's kernels say so to the peer.
-  const Counter* gaveUp = nullptr;
-  Counter* asleep = nullptr;  // of a mapped link on the host: not 0 while the peer sleeps (executor/host/sleep.h)
-  Counter* gaveUpThere = nullptr;
+  PeerMarks marks;
 
   // How far we are; known to this rank alone. In a team of several threads only the leader writes them, after the last
   // barrier of a primitive; the others read them after the first barrier of the next.
-  std::uint64_t announced = 0;  // headers written to the peer
-  std::uint64_t met = 0;        // headers read from it
-  std::uint32_t owed = 0;       // headers of operations that are over, still to be read from it
-  std::uint64_t sent = 0;       // chunks put
-  std::uint64_t credited = 0;   // head, when it was last read: reading it costs a miss
-  std::uint64_t received = 0;   // chunks taken
+  std::uint64_t sent = 0;      // chunks put
+  std::uint64_t credited = 0;  // head, when it was last read: reading it costs a miss
+  std::uint64_t received = 0;  // chunks taken
   std::uint64_t finished =
       0;  // direct operations that it has said to have ended with me; of messages, those that it has taken from me
   std::uint64_t taken = 0;         // direct operations that I have said to have ended with it; messages taken from it
   const Segments* list = nullptr;  // the peer's list of the current operation, where it can be loaded from
-  WindowRef theirSend,
-      theirRecv;  // of the header met last: copied out of it once, and then checked and used (takeRefs() of headers.h)
-  Expectation expected[kHeaderLines];  // of the headers owed, by line
+  HeaderState headers;
   MessageFlow sending, receiving;
 };
 
@@ -187,9 +197,9 @@ KOLO_DEVICE unsigned char* placeIn(const Link& link, const WindowRef& ref, std::
 //  to fail, and the reader waits
 //    for the reason of that.
 KOLO_DEVICE bool mayHaveChanged(const Link& link) {
-  if (link.gaveUp == nullptr) return false;
+  if (link.marks.gaveUp == nullptr) return false;
   fence();  // [gave up] after what was read
-  return loadRelaxed(*link.gaveUp) != 0;
+  return loadRelaxed(*link.marks.gaveUp) != 0;
 }
 
 }  // namespace kolo::device

@@ -17,7 +17,7 @@ namespace kolo::device {
 template <class Team>
 KOLO_DEVICE void announceMessage(Exchange<Team>& exchange, int peer, const MessageFlow& flow) {
   Link& link = exchange.linkTo(peer);
-  const std::uint64_t number = ++link.announced;
+  const std::uint64_t number = ++link.headers.announced;
   Header& line = link.outbox->header[number % kHeaderLines];
   line.signature = flow.word;
   line.count = flow.count;
@@ -27,18 +27,18 @@ KOLO_DEVICE void announceMessage(Exchange<Team>& exchange, int peer, const Messa
 template <class Team>
 KOLO_DEVICE bool hasHeader(Exchange<Team>& exchange, int peer) {
   const Link& link = exchange.linkTo(peer);
-  return exchange.team().isAtLeast(lineOf(link, link.met + 1).number, link.met + 1);  // [header]
+  return exchange.team().isAtLeast(lineOf(link, link.headers.met + 1).number, link.headers.met + 1);  // [header]
 }
 // Leader only. REQUIRES: hasHeader().
 template <class Team>
 KOLO_DEVICE void takeMessageHeader(Exchange<Team>& exchange, int peer, const MessageFlow& flow) {
-  ++exchange.linkTo(peer).met;
+  ++exchange.linkTo(peer).headers.met;
   takeRefs(exchange, peer);
   checkHeader(exchange, peer, {flow.word, flow.count}, flow.count);
 }
 template <class Team>
 KOLO_DEVICE bool hasFreeSlot(Exchange<Team>& exchange, int peer) {
-  const std::uint32_t slots = exchange.work().slots;
+  const std::uint32_t slots = exchange.work().channel.slots;
   const Link& link = exchange.linkTo(peer);
   return exchange.team().isAtLeast(link.inbox->signals.head,
                                    link.sent + 1 < slots ? 0 : link.sent + 1 - slots);  // [credit]

@@ -23,7 +23,7 @@ KOLO_DEVICE WindowRef listOffered(const Work& work, std::uint64_t what) {
 }
 KOLO_DEVICE WindowRef placeOffered(const Work& work, Offer offer, const WindowRef& ref, const unsigned char* buffer,
                                    const Range& part) {
-  if (!isOffered(offer) || work.bytesOf(part.count) < work.pairsFromBytes) return {};
+  if (!isOffered(offer) || work.bytesOf(part.count) < work.header.pairsFromBytes) return {};
   const std::uint64_t begin = work.bytesOf(part.begin);
   if (offer == Offer::kWindow) return {ref.offset + begin, ref.index};
   return {reinterpret_cast<std::uint64_t>(buffer) + begin, 0};
@@ -42,11 +42,11 @@ KOLO_DEVICE WindowRef offeredOutput(const Work& work, int peer) {
 
 template <class Team>
 KOLO_DEVICE WindowRef sendRefOf(const Exchange<Team>& exchange, int peer) {
-  return peer == exchange.work().rank ? offeredInput(exchange.work(), peer) : exchange.linkTo(peer).theirSend;
+  return peer == exchange.work().rank ? offeredInput(exchange.work(), peer) : exchange.linkTo(peer).headers.theirSend;
 }
 template <class Team>
 KOLO_DEVICE WindowRef recvRefOf(const Exchange<Team>& exchange, int peer) {
-  return peer == exchange.work().rank ? offeredOutput(exchange.work(), peer) : exchange.linkTo(peer).theirRecv;
+  return peer == exchange.work().rank ? offeredOutput(exchange.work(), peer) : exchange.linkTo(peer).headers.theirRecv;
 }
 
 // ---- the facts of a block
@@ -54,16 +54,16 @@ KOLO_DEVICE WindowRef recvRefOf(const Exchange<Team>& exchange, int peer) {
 // Whether a block may be written by its giver: to the root of a gather, but not into a list of the root's.
 KOLO_DEVICE bool mayBeWritten(const Work& work, std::uint64_t bytes) {
   return work.signature.collective == Collective::kGather && work.segments == nullptr &&
-         work.direct != Algorithm::kCount && bytes >= work.pairsFromBytes;
+         work.direct != Algorithm::kCount && bytes >= work.header.pairsFromBytes;
 }
 // From this rank to a peer. After meet(peer), unless goesThroughSlots(): then nothing of its header matters.
 template <class Team>
 KOLO_DEVICE Path pathTo(const Exchange<Team>& exchange, int peer) {
   const Work& work = exchange.work();
   const std::uint64_t bytes = exchange.pieceTo(peer).bytes;
-  const bool mayOffer = work.blocksMayBeDirect() && bytes >= work.pairsFromBytes;
+  const bool mayOffer = work.blocksMayBeDirect() && bytes >= work.header.pairsFromBytes;
   return pathOf(work.fitsHeader(bytes), mayOffer ? work.sharing.input : Offer::kNothing,
-                mayBeWritten(work, bytes) ? offerOf(exchange.linkTo(peer).theirRecv) : Offer::kNothing);
+                mayBeWritten(work, bytes) ? offerOf(exchange.linkTo(peer).headers.theirRecv) : Offer::kNothing);
 }
 // From a peer to this rank. After meet(peer). Only the giver knows from which length on it offers a block.
 template <class Team>
@@ -71,7 +71,7 @@ KOLO_DEVICE Path pathFrom(const Exchange<Team>& exchange, int peer) {
   const Work& work = exchange.work();
   const std::uint64_t bytes = exchange.pieceFrom(peer).bytes;
   return pathOf(work.fitsHeader(bytes),
-                work.blocksMayBeDirect() ? offerOf(exchange.linkTo(peer).theirSend) : Offer::kNothing,
+                work.blocksMayBeDirect() ? offerOf(exchange.linkTo(peer).headers.theirSend) : Offer::kNothing,
                 mayBeWritten(work, bytes) ? work.sharing.output : Offer::kNothing);
 }
 
@@ -90,12 +90,13 @@ KOLO_DEVICE bool goesThroughSlots(const Work& work) {
   const Collective collective = work.signature.collective;
   const bool isForced = work.direct == Algorithm::kCount || !isOffered(work.sharing.input);
   if (isIn(collective, kGivesAndTakes))
-    return meetsAll(work.signature.algorithm) && (isForced || work.pairsFromBytes != 0);
+    return meetsAll(work.signature.algorithm) && (isForced || work.header.pairsFromBytes != 0);
   if (work.signature.algorithm != Algorithm::kOneShot || !onlyGives(work)) return false;
   if (collective != Collective::kGather) return isForced;
   // The root of a gather may offer a place, whatever this rank offers.
   const std::uint64_t bytes = work.bytesOf(work.partTo(work.root).count);
-  return mayBeWritten(work, bytes) ? work.sharing.input == Offer::kInSlots : isForced || bytes < work.pairsFromBytes;
+  return mayBeWritten(work, bytes) ? work.sharing.input == Offer::kInSlots
+                                   : isForced || bytes < work.header.pairsFromBytes;
 }
 
 KOLO_DEVICE Opening openingOf(const Work& work) {

@@ -28,20 +28,20 @@ KOLO_DEVICE unsigned char* placeOf(const Exchange<Team>& exchange, int peer, con
 // after a failure, if the peer has registered no such memory. REQUIRES: it is offered in a window.
 template <class Team>
 KOLO_DEVICE unsigned char* recvOf(const Exchange<Team>& exchange, int peer, std::uint64_t begin, std::uint64_t bytes) {
-  return placeOf(exchange, peer, exchange.linkTo(peer).theirRecv, begin, bytes);
+  return placeOf(exchange, peer, exchange.linkTo(peer).headers.theirRecv, begin, bytes);
 }
 template <class Team>
 KOLO_DEVICE const unsigned char* sendOf(const Exchange<Team>& exchange, int peer, std::uint64_t begin,
                                         std::uint64_t bytes) {
   return peer == exchange.work().rank ? exchange.pieceTo(peer).after(begin).data
-                                      : placeOf(exchange, peer, exchange.linkTo(peer).theirSend, begin, bytes);
+                                      : placeOf(exchange, peer, exchange.linkTo(peer).headers.theirSend, begin, bytes);
 }
 
 // The peer's list, if buffers are lists: one table has its input and its output. REQUIRES: its input is offered.
 template <class Team>
 KOLO_DEVICE PeerSegments theirSegments(const Exchange<Team>& exchange, int peer) {
   const Link& link = exchange.linkTo(peer);
-  return {link.peer, link.theirSend.offset, link.theirRecv.offset};
+  return {link.peer, link.headers.theirSend.offset, link.headers.theirRecv.offset};
 }
 template <class Team>
 KOLO_DEVICE bool isListOf(const Exchange<Team>& exchange, int peer) {
@@ -82,7 +82,7 @@ KOLO_DEVICE unsigned char* plainRun(const Segments& list, const unsigned char* p
 template <class Team>
 KOLO_DEVICE_CALL const unsigned char* inMemory(const Exchange<Team>& exchange, int peer, std::uint64_t begin,
                                                std::uint64_t& bytes) {
-  if (peer == exchange.work().rank || offerOf(exchange.linkTo(peer).theirSend) == Offer::kWindow)
+  if (peer == exchange.work().rank || offerOf(exchange.linkTo(peer).headers.theirSend) == Offer::kWindow)
     return sendOf(exchange, peer, begin, bytes);
   if constexpr (Team::kReadsLists) {
     if (isListOf(exchange, peer) && bytes != 0) {
@@ -115,7 +115,7 @@ KOLO_DEVICE_CALL const unsigned char* bring(const Exchange<Team>& exchange, Piec
     }
   }
   const Link& link = exchange.linkTo(peer);
-  exchange.team().read(link.peer, scratch.data, link.theirSend.offset + begin, scratch.bytes);
+  exchange.team().read(link.peer, scratch.data, link.headers.theirSend.offset + begin, scratch.bytes);
   return scratch.data;
 }
 // Fills `dst` from a rank's input, from byte `begin` of that on. REQUIRES: readable. All threads call.
@@ -137,7 +137,7 @@ KOLO_DEVICE_CALL void take(const Exchange<Team>& exchange, Piece dst, int peer, 
 template <class Team>
 KOLO_DEVICE_CALL unsigned char* storesAt(const Exchange<Team>& exchange, int peer, std::uint64_t begin,
                                          std::uint64_t bytes) {
-  if (offerOf(exchange.linkTo(peer).theirRecv) == Offer::kWindow) return recvOf(exchange, peer, begin, bytes);
+  if (offerOf(exchange.linkTo(peer).headers.theirRecv) == Offer::kWindow) return recvOf(exchange, peer, begin, bytes);
   if constexpr (Team::kReadsLists) {
     if (isListOf(exchange, peer)) {
       const unsigned char* const place = exchange.pieceFrom(exchange.work().rank).after(begin).data;
@@ -162,10 +162,10 @@ KOLO_DEVICE_CALL void put(const Exchange<Team>& exchange, int peer, std::uint64_
     }
   }
   const Link& link = exchange.linkTo(peer);
-  if (offerOf(link.theirRecv) == Offer::kWindow) {
+  if (offerOf(link.headers.theirRecv) == Offer::kWindow) {
     copy(exchange, recvOf(exchange, peer, begin, src.bytes), src.data, src.bytes, exchange.work().streaming);
   } else if (src.bytes != 0 && !exchange.failed()) {
-    exchange.team().write(link.peer, link.theirRecv.offset + begin, src.data, src.bytes);
+    exchange.team().write(link.peer, link.headers.theirRecv.offset + begin, src.data, src.bytes);
   }
 }
 

@@ -34,7 +34,7 @@ struct alignas(64) PostRequest {
   std::uint32_t peer, rail;
   std::uint32_t dataAt, bytes, counterAt;  // offsets in the mirror
   std::uint32_t unused;
-  std::uint64_t word, count, operation;  // whose it is, should the link be lost: Work::word, headerCount, number
+  std::uint64_t word, count, operation;  // whose it is, should the link be lost: word, count and number of HeaderTerms
 };
 static_assert(sizeof(PostRequest) == 64, "one cache line");
 

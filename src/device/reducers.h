@@ -8,6 +8,9 @@
 // Thread safety: pure functions.
 #pragma once
 
+#include <cstddef>
+#include <tuple>
+
 #include "device/reduce_args.h"
 #include "device/types.h"
 
@@ -150,49 +153,11 @@ struct BitXor {
   }
 };
 
-// The operation that a ReduceOp names, as ReducerOf<...>::Operation.
+// The operation that a ReduceOp names.
 template <ReduceOp kOp>
-struct ReducerOf;
-template <>
-struct ReducerOf<ReduceOp::kSum> {
-  using Operation = Sum;
-};
-template <>
-struct ReducerOf<ReduceOp::kProd> {
-  using Operation = Prod;
-};
-template <>
-struct ReducerOf<ReduceOp::kMax> {
-  using Operation = Max;
-};
-template <>
-struct ReducerOf<ReduceOp::kMin> {
-  using Operation = Min;
-};
-template <>
-struct ReducerOf<ReduceOp::kLogicalAnd> {
-  using Operation = LogicalAnd;
-};
-template <>
-struct ReducerOf<ReduceOp::kLogicalOr> {
-  using Operation = LogicalOr;
-};
-template <>
-struct ReducerOf<ReduceOp::kLogicalXor> {
-  using Operation = LogicalXor;
-};
-template <>
-struct ReducerOf<ReduceOp::kBitAnd> {
-  using Operation = BitAnd;
-};
-template <>
-struct ReducerOf<ReduceOp::kBitOr> {
-  using Operation = BitOr;
-};
-template <>
-struct ReducerOf<ReduceOp::kBitXor> {
-  using Operation = BitXor;
-};
+using OperationOf =
+    std::tuple_element_t<static_cast<std::size_t>(kOp),
+                         std::tuple<Sum, Prod, Max, Min, LogicalAnd, LogicalOr, LogicalXor, BitAnd, BitOr, BitXor>>;
 
 // What an average does to a fold in float32 (A is float, or a vector of them), and nothing to other folds. Sources of
 // bfloat16 are made so small that no sum of theirs is too large for float32. To do so is exact: a power of two up to

@@ -266,20 +266,20 @@ class SegmentMoves {
   }
   KOLO_DEVICE bool isEdge(const unsigned char* place) const { return place >= edgeOf(0) && place < edgeOf(kEdges); }
   KOLO_DEVICE unsigned char* edgeOf(int number) const {
-    return work_.scratch + all_.edgesAt + static_cast<std::uint64_t>(number) * kEdgeBytes;
+    return work_.channel.scratch + all_.edgesAt + static_cast<std::uint64_t>(number) * kEdgeBytes;
   }
   KOLO_DEVICE void reduce(const Fold& fold, const Places& places, bool isAtEdge) {
     const auto datatype = static_cast<koloDataType_t>(places.segment->transferType);
     // Beside bools, which a rank alone folds with themselves (algorithms/alone.h), other items stay as they are.
-    const bool isAsItIs = work_.ranks == 1 && work_.op == ReduceOp::kSum && datatype != koloBool;
+    const bool isAsItIs = work_.ranks == 1 && work_.fold.op == ReduceOp::kSum && datatype != koloBool;
     ReduceArgs args{.dst = places.outputs,
                     .dstCount = fold.outputCount,
                     .src = places.inputs,
                     .srcCount = isAsItIs ? 1 : fold.inputCount,
                     .count = places.bytes / places.segment->transferElementBytes,
-                    .scale = work_.scaled && fold.own >= 0 ? work_.scalar : nullptr,
-                    .scaledSource = work_.scaled ? fold.own : -1,
-                    .divisor = fold.last ? work_.divisor : 1,
+                    .scale = work_.fold.scaled && fold.own >= 0 ? work_.fold.scalar : nullptr,
+                    .scaledSource = work_.fold.scaled ? fold.own : -1,
+                    .divisor = fold.last ? work_.fold.divisor : 1,
                     .streaming = fold.streaming && !isAtEdge};
     if (averagesInShares(datatype)) foldShares(work_, fold.last, fold.parts, args);
     team_.reduceAs(datatype, args);

@@ -21,17 +21,17 @@ struct FoldParts {
 
 // The weight of the partial result of so many ranks of a work, beside that of one rank's input: 1 unless it is a share.
 KOLO_DEVICE float shareOf(const Work& work, int ranks) {
-  if (work.inputRanks == 0) return 1;
-  const auto each = static_cast<float>(work.inputRanks);  // exact, as there are at most 2^20 ranks
+  if (work.fold.inputRanks == 0) return 1;
+  const auto each = static_cast<float>(work.fold.inputRanks);  // exact, as there are at most 2^20 ranks
   return powerAtLeast(each * static_cast<float>(ranks)) / powerAtLeast(each);
 }
 
 // Changes a fold of sums to one of shares, where a work stores those. last: all ranks of the work are in the fold.
 KOLO_DEVICE void foldShares(const Work& work, bool last, const FoldParts& parts, ReduceArgs& args) {
-  if (work.inputRanks == 0) return;
+  if (work.fold.inputRanks == 0) return;
   args.weights = parts.weights;
   if (args.divisor > 1) {
-    args.unit = 1 / powerAtLeast(static_cast<float>(work.inputRanks));
+    args.unit = 1 / powerAtLeast(static_cast<float>(work.fold.inputRanks));
   } else {
     args.divisor = static_cast<std::uint32_t>(shareOf(work, last ? work.ranks : parts.ranks));
   }

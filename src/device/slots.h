@@ -24,13 +24,13 @@ KOLO_DEVICE_CALL unsigned char* acquireSlot(Exchange<Team>& exchange, int peer) 
   Link& link = exchange.linkTo(peer);
   team.sync();  // the counters of the last primitive are settled
   const std::uint64_t number = link.sent + 1;
-  if (number > link.credited + work.slots) {
+  if (number > link.credited + work.channel.slots) {
     const Counter& head = link.inbox->signals.head;
-    if (!team.waitAtLeast(head, number - work.slots, link.peer)) return nullptr;  // [credit]
-    if (team.leader()) link.credited = loadAcquire(head);                         // [credit]
+    if (!team.waitAtLeast(head, number - work.channel.slots, link.peer)) return nullptr;  // [credit]
+    if (team.leader()) link.credited = loadAcquire(head);                                 // [credit]
   }
   if (team.failed()) return nullptr;
-  return link.outSlots + number % work.slots * work.slotBytes;
+  return link.outSlots + number % work.channel.slots * work.channel.slotBytes;
 }
 // bytes: of the slot that have been filled.
 template <class Team>
@@ -44,7 +44,7 @@ KOLO_DEVICE_CALL void publishSlot(Exchange<Team>& exchange, int peer, std::uint6
   const std::uint32_t rail = static_cast<std::uint32_t>(number) & link.railMask;
   // [chunk] after the team's stores into the slot
   exchange.signal(link, link.outbox->signals.tail[rail], number,
-                  {rail, link.outSlots + number % work.slots * work.slotBytes, bytes});
+                  {rail, link.outSlots + number % work.channel.slots * work.channel.slotBytes, bytes});
 }
 
 // Waits for the peer's next chunk. nullptr after a failure.
@@ -55,7 +55,7 @@ KOLO_DEVICE_CALL const unsigned char* awaitSlot(Exchange<Team>& exchange, int pe
   exchange.team().sync();
   const std::uint64_t number = link.received + 1;
   if (!exchange.team().waitAtLeast(tailOf(link, number), number, link.peer)) return nullptr;  // [chunk]
-  return link.inSlots + number % work.slots * work.slotBytes;
+  return link.inSlots + number % work.channel.slots * work.channel.slotBytes;
 }
 // `number` chunks of the peer's have been taken out of their slots. The peer may need to know it for another chunk: of
 // this operation, and then this rank is going to wait for that chunk; or of a later one, in which this rank first

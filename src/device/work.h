@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "common/collectives.h"
 #include "device/link.h"
 #include "device/partition.h"
 #include "device/path.h"
@@ -49,26 +50,47 @@ template <class... Members>
 constexpr std::uint32_t setOf(Members... members) {
   return ((1u << static_cast<unsigned>(members)) | ...);
 }
+constexpr const CollectiveRow& rowOf(Collective collective) {
+  return kolo::rowOf(static_cast<koloCollective_t>(collective));
+}
 constexpr bool isIn(Collective collective, std::uint32_t set) {
   return (set >> static_cast<unsigned>(collective) & 1) != 0;
 }
 
-inline constexpr std::uint32_t kFromRoot = setOf(Collective::kBroadcast, Collective::kScatter);
-inline constexpr std::uint32_t kToRoot = setOf(Collective::kReduce, Collective::kGather);
-inline constexpr std::uint32_t kReducing =
-    setOf(Collective::kAllReduce, Collective::kReduce, Collective::kReduceScatter);
+static_assert(static_cast<int>(Collective::kCount) == koloNumCollectives);
+
+namespace sets {
+constexpr std::uint32_t where(bool (*holds)(const CollectiveRow& row)) {
+  std::uint32_t set = 0;
+  for (const CollectiveRow& row : kCollectives) {
+    if (holds(row)) set |= setOf(row.collective);
+  }
+  return set;
+}
+using enum CollectiveRow::Blocks;
+using enum CollectiveRow::Flow;
+}  // namespace sets
+
+inline constexpr std::uint32_t kFromRoot = sets::where([](const auto& row) { return row.flow == sets::kFromRoot; });
+inline constexpr std::uint32_t kToRoot = sets::where([](const auto& row) { return row.flow == sets::kToRoot; });
+inline constexpr std::uint32_t kRooted = kFromRoot | kToRoot;
+inline constexpr std::uint32_t kReducing = sets::where([](const auto& row) { return row.folds; });
+// What algorithms carry out; and of these, what moves data.
+inline constexpr std::uint32_t kPlanned = sets::where([](const auto& row) { return row.flow != sets::kPair; });
+inline constexpr std::uint32_t kMoving =
+    sets::where([](const auto& row) { return row.flow != sets::kPair && row.moves(); });
 // The send buffer, or the receive buffer, holds a block for each rank.
-inline constexpr std::uint32_t kSendsBlocks =
-    setOf(Collective::kReduceScatter, Collective::kAllToAll, Collective::kScatter);
+inline constexpr std::uint32_t kSendsBlocks = sets::where([](const auto& row) { return row.sends == sets::kEach; });
 inline constexpr std::uint32_t kReceivesBlocks =
-    setOf(Collective::kAllGather, Collective::kAllToAll, Collective::kGather);
+    sets::where([](const auto& row) { return row.receives == sets::kEach; });
+inline constexpr std::uint32_t kDivided = kSendsBlocks | kReceivesBlocks;
+// In the form with counts, only the two ranks of a pair know the length of a block; else all ranks know all lengths.
+inline constexpr std::uint32_t kCountsOfPairs = kRooted | (kSendsBlocks & kReceivesBlocks);
 // Every rank gives something to every other, and takes something.
-inline constexpr std::uint32_t kGivesAndTakes =
-    setOf(Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll);
+inline constexpr std::uint32_t kGivesAndTakes = sets::where([](const auto& row) { return row.isExchange(); });
 // All data has one end at the root, so the others need not meet each other. An algorithm that relays has its own
 // neighbours.
-inline constexpr std::uint32_t kMeetsRootOnly =
-    setOf(Collective::kBroadcast, Collective::kGather, Collective::kScatter);
+inline constexpr std::uint32_t kMeetsRootOnly = kRooted & ~kReducing;
 
 // What must be the same on all ranks, in one word of the header.
 struct Signature {
@@ -118,7 +140,7 @@ struct Fault {
   std::uint64_t count = 0;
   std::uint64_t mine = 0;  // kMismatch, and on a GPU always: what this rank called then
   std::uint64_t mineCount = 0;
-  std::uint64_t number = 0;  // on a GPU: Work::number
+  std::uint64_t number = 0;  // on a GPU: HeaderTerms::number
   Counter claimed{0};        // 1: a thread of a block has written, or is writing, the rest
 };
 
@@ -179,11 +201,8 @@ struct Mesh {
   const RankGroup* lines = nullptr;  // [axes]
 };
 
-struct Work {
-  Signature signature;
-  std::uint64_t word = 0;  // signature.pack()
-  // The algorithm to use if all buffers lie in windows: kOneShot or kTwoShot, or kCount for "the same in either case".
-  Algorithm direct = Algorithm::kCount;
+// How elements are combined, and what an average does at the end.
+struct FoldTerms {
   ReduceOp op = ReduceOp::kSum;
   std::uint32_t divisor = 1;  // avg: the number of ranks
   // Of an average whose partial results are stored as shares (device/shares.h): how many ranks each input of this work
@@ -192,20 +211,66 @@ struct Work {
   bool yieldsTruth = false;  // of one rank: some results are 0 or 1 whatever the input; of all: `op` is kLogicalOr
   bool scaled = false;       // pre-multiplied sum, and
   alignas(16) unsigned char scalar[16] = {};  // this rank's scalar
-  std::uint32_t elementBytes = 1;
-  int rank = 0;
-  int ranks = 1;
-  int root = 0;
+};
+
+// Which ranks take part, and how a collective of several steps is made of smaller ones.
+struct Steps {
   const int* members =
       nullptr;  // [ranks] a part of the communicator's, which `rank`, `root` and peers number; else all
   const Hosts* hosts = nullptr;           // with kHierarchical
   const Mesh* mesh = nullptr;             // with kMeshRing
   Algorithm within = Algorithm::kCount;   // with kHierarchical: for its steps inside a host,
   Algorithm between = Algorithm::kCount;  // and between hosts
-  int channels = 1;                       // blocks that share the operation
+};
+
+// What the ranks say to each other of the operation in their headers, and decide by them.
+struct HeaderTerms {
+  std::uint64_t word = 0;                    // signature.pack()
+  std::uint64_t count = 0;                   // where it is the same for all peers
+  const std::uint64_t* countTo = nullptr;    // else: by peer, what I say
+  const std::uint64_t* countFrom = nullptr;  //       and what I expect
+  // A value of the policy (CopyPolicy::pairsFromBytes). Not 0: each pair of ranks decides for itself which way a block
+  // goes, as where only they know how long it is. A block that is shorter than this does not go directly. More than a
+  // header's payload; the same on all ranks that need to know it. 0: all decide alike, for all blocks.
+  std::uint64_t pairsFromBytes = 0;
   // On a GPU, for texts of errors: of the operation in its communicator; of a message, that of the next collective. 0:
   // on the host.
   std::uint64_t number = 0;
+};
+
+// kSendRecv, one end of a message between GPUs.
+struct MessageEnd {
+  int peer = -1;
+  bool isSend = false;
+  std::uint32_t next = 0;  // in the list with the same peer and direction, + 1
+};
+
+// What a team that executes one channel of the operation has for it: the way to its peers, and memory.
+struct Channel {
+  Link* links = nullptr;  // [ranks]; that of the rank itself is unused
+  int count = 1;          // channels, and so blocks, that share the operation
+  std::uint32_t slots = 0;
+  std::uint32_t slotBytes = 0;   // a multiple of 64
+  std::uint32_t chunkBytes = 0;  // of a slot that is used: the same on all ranks, a multiple of 64
+  std::uint32_t chunksAtOnce =
+      1;  // that a rank sends before it waits for the first to come: the same on all ranks, below `slots`
+  unsigned char* scratch = nullptr;
+  std::uint64_t scratchBytes = 0;  // of each channel
+  Fault* fault = nullptr;
+  PostBox* posts = nullptr;  // on a GPU, of this channel; null: no link is posted
+};
+
+struct Work {
+  Signature signature;
+  // The algorithm to use if all buffers lie in windows: kOneShot or kTwoShot, or kCount for "the same in either case".
+  Algorithm direct = Algorithm::kCount;
+  std::uint32_t elementBytes = 1;
+  int rank = 0;
+  int ranks = 1;
+  FoldTerms fold;
+  int root = 0;
+  MessageEnd messageEnd;
+  Steps steps;
 
   const unsigned char* send = nullptr;
   unsigned char* recv = nullptr;
@@ -216,31 +281,9 @@ struct Work {
   WindowRef sendRef, recvRef;
   bool streaming = false;  // results are too large for the caches
   Sharing sharing;         // whether ordinary memory is read and written; what this rank offers; how this call starts
-  // A value of the policy (CopyPolicy::pairsFromBytes). Not 0: each pair of ranks decides for itself which way a block
-  // goes, as where only they know how long it is. A block that is shorter than this does not go directly. More than a
-  // header's payload; the same on all ranks that need to know it. 0: all decide alike, for all blocks.
-  std::uint64_t pairsFromBytes = 0;
 
-  std::uint64_t headerCount = 0;             // the count in the header, where it is the same for all peers
-  const std::uint64_t* countTo = nullptr;    // else: by peer, what I say
-  const std::uint64_t* countFrom = nullptr;  //       and what I expect
-
-  // kSendRecv, one end of a message between GPUs: with whom, and the next in the list with the same peer and direction,
-  // + 1.
-  int peer = -1;
-  bool isSend = false;
-  std::uint32_t next = 0;
-
-  Link* links = nullptr;  // [ranks]; that of the rank itself is unused
-  std::uint32_t slots = 0;
-  std::uint32_t slotBytes = 0;   // a multiple of 64
-  std::uint32_t chunkBytes = 0;  // of a slot that is used: the same on all ranks, a multiple of 64
-  std::uint32_t chunksAtOnce =
-      1;  // that a rank sends before it waits for the first to come: the same on all ranks, below `slots`
-  unsigned char* scratch = nullptr;
-  std::uint64_t scratchBytes = 0;  // of each channel
-  Fault* fault = nullptr;
-  PostBox* posts = nullptr;  // on a GPU, of this channel; null: no link is posted
+  HeaderTerms header;
+  Channel channel;
 
   // What of `send` is for a peer, and what of `recv` comes from it.
   KOLO_DEVICE Range partTo(int peer) const {
@@ -257,9 +300,11 @@ struct Work {
   KOLO_DEVICE Piece output(const Range& range) const { return {recv + bytesOf(range.begin), bytesOf(range.count)}; }
   // The output, and scratch memory, to put elements there by their numbers.
   KOLO_DEVICE Elements outputElements() const { return {recv, elementBytes}; }
-  KOLO_DEVICE Elements scratchElements() const { return {scratch, elementBytes}; }
+  KOLO_DEVICE Elements scratchElements() const { return {channel.scratch, elementBytes}; }
   // Bytes [begin, begin + bytes) of scratch memory.
-  KOLO_DEVICE Piece scratchAt(std::uint64_t begin, std::uint64_t bytes) const { return {scratch + begin, bytes}; }
+  KOLO_DEVICE Piece scratchAt(std::uint64_t begin, std::uint64_t bytes) const {
+    return {channel.scratch + begin, bytes};
+  }
 
   // Elements of an output that is not divided. An algorithm may have had a list's cut into parts.
   KOLO_DEVICE std::uint64_t outputCount() const {
@@ -270,10 +315,12 @@ struct Work {
 
   // Whether each block may go directly, whatever the others do.
   KOLO_DEVICE bool blocksMayBeDirect() const {
-    return direct != Algorithm::kCount && (pairsFromBytes != 0 || isIn(signature.collective, kMeetsRootOnly));
+    return direct != Algorithm::kCount && (header.pairsFromBytes != 0 || isIn(signature.collective, kMeetsRootOnly));
   }
   // Whether a block of a pair's own goes with its header.
-  KOLO_DEVICE bool fitsHeader(std::uint64_t bytes) const { return pairsFromBytes != 0 && bytes <= kHeaderPayloadBytes; }
+  KOLO_DEVICE bool fitsHeader(std::uint64_t bytes) const {
+    return header.pairsFromBytes != 0 && bytes <= kHeaderPayloadBytes;
+  }
 
   // Elements at whose multiples data is cut: 64 bytes' worth.
   KOLO_DEVICE std::uint64_t grain() const { return elementBytes < 64 ? 64 / elementBytes : 1; }

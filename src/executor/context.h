@@ -77,8 +77,8 @@ struct Context {
   device::Course* course = nullptr;     // where the host thread says how the data went; null: it does not
 };
 
-// Runs one operation to its end on the calling thread's behalf; work.fault tells how it went. Two of them exist:
-// hostExecutor here, and the emulated block in the tests.
+// Runs one operation to its end on the calling thread's behalf; work.channel.fault tells how it went. Two of them
+// exist: hostExecutor here, and the emulated block in the tests.
 class Executor {
  public:
   virtual ~Executor() = default;

@@ -27,17 +27,14 @@ constexpr std::int64_t kStaleNs = 2000 * kMs;
 
 }  // namespace
 
-std::optional<Account> Account::decode(std::string_view answer) {
+std::optional<Account> Account::decode(std::string_view answer, int ranks) {
   links::BlobReader reader(answer);
   const auto account = reader.get<std::array<std::uint64_t, 8>>();
-  if (reader.truncated()) return std::nullopt;
-  return Account{{account[0], account[1]},
-                 account[2],
-                 {account[3], account[4]},
-                 (account[5] & 1) != 0,
-                 (account[5] & 2) != 0,
-                 static_cast<int>(account[6]),
-                 static_cast<std::int64_t>(account[7])};
+  const auto peer = static_cast<std::int64_t>(account[6]), waited = static_cast<std::int64_t>(account[7]);
+  if (reader.truncated() || peer < -1 || peer >= ranks || waited < 0) return std::nullopt;
+  return Account{
+      {account[0], account[1]}, account[2], {account[3], account[4]}, (account[5] & 1) != 0, (account[5] & 2) != 0,
+      static_cast<int>(peer),   waited};
 }
 
 std::string Account::encode() const {
@@ -55,8 +52,8 @@ std::string Account::encode() const {
 // ---- words
 
 std::string labelOf(const Signature& signature, std::uint64_t number, const std::string& communicator) {
-  return fmt::format("{} (operation {} of communicator {})",
-                     koloCollectiveName(static_cast<koloCollective_t>(signature.collective)), number, communicator);
+  const char* const name = koloCollectiveName(static_cast<koloCollective_t>(signature.collective));
+  return fmt::format("{} (operation {} of communicator {})", name != nullptr ? name : "unknown", number, communicator);
 }
 
 std::string describeMismatch(std::uint64_t number, const std::string& communicator, int one,
@@ -110,10 +107,10 @@ std::optional<Fault> CauseFinder::inquire(const Work& work, int peer, const exec
   }
   const std::string* const text = inquiry_.answer->wait(0);
   if (text == nullptr) return std::nullopt;
-  const std::optional<Account> account = Account::decode(*text);
+  const std::optional<Account> account = Account::decode(*text, setup_.membership.ranks());
   inquiry_.answer.reset();
-  if (!account || account->asked.word == 0 || account->asked.word == work.word) return std::nullopt;
-  return Fault{Fault::kMismatch, peer, account->asked.word, account->asked.count, work.word, work.headerCount};
+  if (!account || account->asked.word == 0 || account->asked.word == work.header.word) return std::nullopt;
+  return Fault{Fault::kMismatch, peer, account->asked.word, account->asked.count, work.header.word, work.header.count};
 }
 
 // ---- a rank whose time is over
@@ -233,7 +230,7 @@ Cause CauseFinder::find(const WaitStep& own) const {
       remark = explainSilence(next);
       break;
     }
-    const std::optional<Account> account = Account::decode(*answer);
+    const std::optional<Account> account = Account::decode(*answer, setup_.membership.ranks());
     if (!account) {
       remark = fmt::format("; rank {} has no such communicator any more", next);
       break;

@@ -66,8 +66,9 @@ struct Account {
   int peer = -1;
   std::int64_t waitedNs = 0;
 
-  // nullopt: the rank has no such communicator any more.
-  static std::optional<Account> decode(std::string_view answer);
+  // nullopt: the rank has no such communicator any more, or says what cannot be: that it waits for a rank which the
+  // communicator, of so many ranks, does not have.
+  static std::optional<Account> decode(std::string_view answer, int ranks);
   std::string encode() const;
 };
 

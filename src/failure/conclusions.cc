@@ -13,7 +13,8 @@ using device::Signature;
 using device::Work;
 
 std::string Conclusions::label(const Work& work) const {
-  return labelOf(work.signature, work.number != 0 ? work.number : setup_.boards.lastNumber(), setup_.name);
+  return labelOf(work.signature, work.header.number != 0 ? work.header.number : setup_.boards.lastNumber(),
+                 setup_.name);
 }
 
 // Whether a peer whose buffer could not be read has given up, and why: it says so on its board before its caller can
@@ -32,8 +33,8 @@ bool Conclusions::hearsWhyGivenUp(int peer) const {
 Status Conclusions::endByMismatch(const Work& work, const Fault& fault) {
   const Signature called = Signature::unpack(fault.mine);  // now, or some operations ago
   const std::uint64_t number =
-      work.number != 0
-          ? work.number
+      work.header.number != 0
+          ? work.header.number
           : setup_.boards.lastNumber() - static_cast<std::uint16_t>(work.signature.sequence - called.sequence);
   const Signature theirs = Signature::unpack(fault.signature);
   const bool areLists = called.datatype == koloNumDatatypes && theirs.datatype == koloNumDatatypes;
@@ -67,14 +68,14 @@ Status Conclusions::giveUp(const WaitStep& own) {
 
 Status Conclusions::of(const Work& work, const Fault& fault) {
   bootstrap::Failure failure;
-  const std::string mine = kolo::describe({work.signature, work.headerCount});
+  const std::string mine = kolo::describe({work.signature, work.header.count});
   switch (fault.kind) {
     case Fault::kMismatch: return endByMismatch(work, fault);
     case Fault::kTimeout: {
       const WaitStep step{rank(),
                           fault.peer,
                           setup_.boards.lastNumber(),
-                          {work.word, work.headerCount},
+                          {work.header.word, work.header.count},
                           false,
                           setup_.causes.waitedNs(),
                           fmt::format("{}: {}", label(work), mine)};

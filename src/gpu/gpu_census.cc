@@ -1,7 +1,5 @@
 #include "gpu/gpu_census.h"
 
-#if KOLO_HAVE_CUDA
-
 #include <string>
 
 #include "base/identity.h"
@@ -79,5 +77,3 @@ planner::Machine GpuCensus::machine(bool mapsHost) const {
 }
 
 }  // namespace kolo::gpu
-
-#endif

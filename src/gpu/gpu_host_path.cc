@@ -1,7 +1,5 @@
 #include "gpu/gpu_host_path.h"
 
-#if KOLO_HAVE_CUDA
-
 #include <algorithm>
 #include <utility>
 
@@ -64,7 +62,8 @@ Status GpuHostPath::connectWith(const links::GpuDirect* gpuDirect) {
 }
 
 Result<links::Given> GpuHostPath::makeArena() {
-  KOLO_ASSIGN(links::Given given, links::Given::ofNewHostMemory(layout_.bytes()));
+  KOLO_ASSIGN(memory::SharedMemory memory, memory::SharedMemory::create(layout_.bytes(), "kolo-arena"));
+  links::Given given = links::Given::of(std::make_shared<memory::SharedMemory>(std::move(memory)), layout_.bytes());
   hostArena_ = std::make_shared<HostArena>(HostArena{given.owner, {}});
   given.owner = hostArena_;
   return given;
@@ -172,5 +171,3 @@ Result<cuda::Engine::Pair> GpuHostPath::pairWith(int peer) const {
 }
 
 }  // namespace kolo::gpu
-
-#endif

@@ -1,5 +1,3 @@
-#if KOLO_HAVE_CUDA
-
 #include "gpu/trials.h"
 
 #include <algorithm>
@@ -177,5 +175,3 @@ Result<std::string> Trials::provePosted(links::Peers& peers, const std::vector<I
 }
 
 }  // namespace kolo::gpu
-
-#endif

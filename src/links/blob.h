@@ -8,17 +8,27 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
+
+#include "base/status.h"
 
 namespace kolo::links {
 
 class BlobWriter {
  public:
+  // A text, a status, or the bytes of a plain value.
   template <class T>
   BlobWriter& put(const T& value) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    text_.append(reinterpret_cast<const char*>(&value), sizeof value);
-    return *this;
+    if constexpr (std::is_same_v<T, std::string>) {
+      return putText(value);
+    } else if constexpr (std::is_same_v<T, Status>) {
+      return put(static_cast<std::int32_t>(value.code())).putText(value.message());
+    } else {
+      static_assert(std::is_trivially_copyable_v<T>);
+      text_.append(reinterpret_cast<const char*>(&value), sizeof value);
+      return *this;
+    }
   }
   BlobWriter& putText(std::string_view text) {
     put(static_cast<std::uint32_t>(text.size()));
@@ -41,15 +51,21 @@ class BlobReader {
   explicit BlobReader(std::string_view text) : text_(text) {}
   template <class T>
   T get() {
-    static_assert(std::is_trivially_copyable_v<T>);
-    T value{};
-    if (text_.size() < sizeof value) {
-      truncated_ = true;
+    if constexpr (std::is_same_v<T, std::string>) {
+      return getText();
+    } else if constexpr (std::is_same_v<T, Status>) {
+      const auto code = get<std::int32_t>();
+      const std::string reason = getText();
+      return code == koloSuccess ? Status() : Status(failureCode(code), reason);
+    } else {
+      static_assert(std::is_trivially_copyable_v<T>);
+      T value{};
+      truncated_ = truncated_ || text_.size() < sizeof value;
+      if (text_.size() < sizeof value) return value;
+      std::memcpy(&value, text_.data(), sizeof value);
+      text_.remove_prefix(sizeof value);
       return value;
     }
-    std::memcpy(&value, text_.data(), sizeof value);
-    text_.remove_prefix(sizeof value);
-    return value;
   }
   std::string getText() {
     const auto size = get<std::uint32_t>();
@@ -80,5 +96,21 @@ class BlobReader {
   std::string_view text_;
   bool truncated_ = false;
 };
+
+// Of a struct whose function fields(value) gives its fields in order, as a tuple of references.
+template <class T>
+std::string encode(const T& value) {
+  BlobWriter writer;
+  std::apply([&](const auto&... fields) { (writer.put(fields), ...); }, T::fields(value));
+  return writer.text();
+}
+template <class T>
+T decode(std::string_view text) {
+  BlobReader reader(text);
+  T value;
+  std::apply([&](auto&... fields) { ((fields = reader.get<std::remove_cvref_t<decltype(fields)>>()), ...); },
+             T::fields(value));
+  return value;
+}
 
 }  // namespace kolo::links

@@ -22,8 +22,8 @@ std::optional<Called> readEntry(const BoardEntry& entry, std::uint64_t number) {
 void Boards::post(const Work& work) {
   BoardEntry& entry = own_.entries[number_ % Board::kEntries];
   device::storeRelease(entry.sequence, 0);  // a reader that sees the new fields sees this, or the new sequence
-  device::storeRelease(entry.signature, work.word);
-  device::storeRelease(entry.count, work.headerCount);
+  device::storeRelease(entry.signature, work.header.word);
+  device::storeRelease(entry.count, work.header.count);
   device::storeRelease(entry.sequence, number_);  // [board]
 }
 
@@ -40,8 +40,8 @@ std::uint64_t Boards::lastPosted() const {
 // What an entry of a peer's board says about the operation in which this rank waits.
 std::optional<Fault> Boards::check(const BoardEntry& entry, int peer, const Work& work) const {
   const std::optional<Called> theirs = readEntry(entry, number_);
-  if (!theirs || theirs->word == work.word) return std::nullopt;
-  return Fault{Fault::kMismatch, peer, theirs->word, theirs->count, work.word, work.headerCount};
+  if (!theirs || theirs->word == work.header.word) return std::nullopt;
+  return Fault{Fault::kMismatch, peer, theirs->word, theirs->count, work.header.word, work.header.count};
 }
 
 // A peer whose memory is not mapped sends its board when it waits too.

@@ -93,8 +93,7 @@ Status hasGivenUpBecause(const Bulletin& bulletin, int rank) {
   Code code = koloRemoteError;
   if (!text || text->size() < sizeof code) return error(koloRemoteError, "rank {} has given up on this", rank);
   std::memcpy(&code, text->data(), sizeof code);
-  if (code <= koloSuccess || code >= koloNumResults) code = koloRemoteError;
-  return error(static_cast<koloResult_t>(code), "rank {} has given up on this: {}", rank, text->substr(sizeof code));
+  return error(failureCode(code), "rank {} has given up on this: {}", rank, text->substr(sizeof code));
 }
 
 // Errors: the number will not be posted. A rank posts numbers in order, and posts nothing behind what it has given up

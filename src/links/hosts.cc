@@ -19,13 +19,21 @@ HostKey hostKey() {
   return key;
 }
 
-Result<std::string> nearNics(Membership& membership) {
+Result<std::string> nearNics(Membership& membership, std::uint64_t& poolBytes) {
   const std::vector<topology::Nic> nics = topology::hasSeveralNics() ? topology::nics() : std::vector<topology::Nic>();
   const topology::Place place = topology::placeOfProcess(0);
   BlobWriter mine;
   mine.put(hostKey()).putText(fmt::format("{}", fmt::join(topology::nicsNear(nics, place, 0), ",")));
-  KOLO_ASSIGN(const std::vector<std::string> all, membership.allGather(mine.text()));
-  const auto before = std::count(all.begin(), all.begin() + membership.rank, mine.text());
+  KOLO_ASSIGN(const std::vector<std::string> all,
+              membership.allGather(mine.text() + BlobWriter().put(poolBytes).text()));
+  const auto before = std::count_if(all.begin(), all.begin() + membership.rank,
+                                    [&](const std::string& each) { return each.starts_with(mine.text()); });
+  for (const std::string& each : all) {
+    BlobReader reader(each);
+    (void)reader.get<HostKey>();
+    (void)reader.getText();
+    poolBytes = std::min(poolBytes, reader.get<std::uint64_t>());
+  }
   const std::string near = fmt::format("{}", fmt::join(topology::nicsNear(nics, place, static_cast<int>(before)), ","));
   log::debug("rank {}: near it are the NICs {}", membership.rank, near.empty() ? "(none)" : near);
   return near;

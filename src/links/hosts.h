@@ -24,8 +24,8 @@ struct HostKey {
 HostKey hostKey();
 
 // The NICs near this rank, for koloTransportHost: ranks of a host to which the same are nearest begin with different
-// ones. Collective.
-Result<std::string> nearNics(Membership& membership);
+// ones. Collective. poolBytes: for which this rank has room (links/pool.h), and then the least that some rank has.
+Result<std::string> nearNics(Membership& membership, std::uint64_t& poolBytes);
 
 struct Hosts {
   std::vector<int> ranks, across;  // behind the pointers of

@@ -12,14 +12,11 @@ Result<std::vector<std::string>> Membership::allGather(std::string_view mine) {
 }
 
 Status Membership::agree(const Status& mine) {
-  BlobWriter writer;
-  writer.put(static_cast<std::int32_t>(mine.code())).putText(mine.message());
-  KOLO_ASSIGN(const std::vector<std::string> verdicts, allGather(writer.text()));
+  KOLO_ASSIGN(const std::vector<std::string> verdicts, allGather(BlobWriter().put(mine).text()));
   if (!mine.ok()) return mine;
   for (std::size_t i = 0; i < verdicts.size(); ++i) {
-    BlobReader reader(verdicts[i]);
-    const auto code = static_cast<koloResult_t>(reader.get<std::int32_t>());
-    if (code != koloSuccess) return error(code, "on rank {}: {}", i, reader.getText());
+    const auto theirs = BlobReader(verdicts[i]).get<Status>();
+    if (!theirs.ok()) return error(theirs.code(), "on rank {}: {}", i, theirs.message());
   }
   return {};
 }

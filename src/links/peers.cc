@@ -28,17 +28,18 @@ constexpr int kTriesOfFirst = 1000;  // of the first request on a link, a millis
 
 }  // namespace
 
-Result<Given> Given::ofNewHostMemory(std::uint64_t bytes) {
-  KOLO_ASSIGN(memory::SharedMemory created, memory::SharedMemory::create(bytes, "kolo-arena"));
-  auto memory = std::make_shared<memory::SharedMemory>(std::move(created));
+Given Given::of(std::shared_ptr<memory::SharedMemory> memory, std::uint64_t arenaBytes, std::uint64_t arenaAt) {
   Given given;
   given.range = {sizeof given.range, memory->data(), memory->bytes(), memory->fd(), 0, koloMemoryHost};
+  given.arenaAt = arenaAt;
+  given.arenaBytes = arenaBytes;
   given.owner = std::move(memory);
   return given;
 }
 
-Given Given::of(std::shared_ptr<memory::DeviceMemory> memory) {
+Given Given::of(std::shared_ptr<memory::DeviceMemory> memory, std::uint64_t arenaBytes) {
   Given given;
+  given.arenaBytes = arenaBytes;
   given.range = {sizeof given.range, memory->as<void>(), memory->bytes(), -1, 0, koloMemoryCuda};
   given.owner = std::move(memory);
   return given;
@@ -103,7 +104,13 @@ Status Peers::registerArenaWith(transport::Device& device) {
     log::info("rank {} receives by transport {} in pinned memory of the host: {}", rank_, device.name(),
               direct.status().message());
   }
-  KOLO_ASSIGN(std::unique_ptr<transport::Memory> registration, device.registerMemory(given_.range));
+  koloTransportMemory range = given_.range;
+  if (device.isPosted() && given_.arenaAt != 0) {
+    range.address = arena();
+    range.bytes = given_.arenaBytes;
+    range.fdOffset += given_.arenaAt;
+  }
+  KOLO_ASSIGN(std::unique_ptr<transport::Memory> registration, device.registerMemory(range));
   registrations_.push_back({&device, std::move(registration), false});
   return {};
 }
@@ -186,7 +193,7 @@ Result<std::unique_ptr<Peers>> Peers::connect(Membership& membership, Result<Giv
   if (local.ok()) local = peers->registerArena();
   BlobWriter offer;
   const HostKey mine = hostKey();
-  offer.put(static_cast<std::int32_t>(local.code())).putText(local.message()).putText(settingsText).put(mine);
+  offer.put(local).put(settingsText).put(mine);
   bool atOnce = membership.ranks() <= purpose.mostAtOnce;
   offer.put(atOnce);
   if (local.ok()) {
@@ -197,9 +204,8 @@ Result<std::unique_ptr<Peers>> Peers::connect(Membership& membership, Result<Giv
   KOLO_ASSIGN(std::vector<std::string> blobs, membership.allGather(offer.text() + peers->offer()));
   for (std::size_t rank = 0; rank < blobs.size() && local.ok(); ++rank) {
     BlobReader reader(blobs[rank]);
-    const auto code = static_cast<koloResult_t>(reader.get<std::int32_t>());
-    const std::string why = reader.getText();
-    if (code != koloSuccess) local = error(code, "on rank {}: {}", rank, why);
+    const auto verdict = reader.get<Status>();
+    if (!verdict.ok()) local = error(verdict.code(), "on rank {}: {}", rank, verdict.message());
     const std::string theirs = reader.getText();
     if (local.ok() && theirs != settingsText) {
       local = error(koloMismatch, "settings differ: rank {} has {}, rank {} has {}", membership.rank, settingsText,

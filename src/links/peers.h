@@ -23,10 +23,14 @@ class GpuDirect;
 // What a rank gives to its peers: a range, whose kind says which transports serve, and what keeps it.
 struct Given {
   koloTransportMemory range{};
+  std::uint64_t arenaAt = 0;  // where in the range the arena is, alike on all ranks
+  // Of the range from there on, what is the arena's. A link to another rank's has to reach as much. Where the arena is
+  // not all, posted transports, which may pin memory, get only that.
+  std::uint64_t arenaBytes = 0;
   std::shared_ptr<const void> owner;
 
-  static Result<Given> ofNewHostMemory(std::uint64_t bytes);
-  static Given of(std::shared_ptr<memory::DeviceMemory> memory);
+  static Given of(std::shared_ptr<memory::SharedMemory> memory, std::uint64_t arenaBytes, std::uint64_t arenaAt = 0);
+  static Given of(std::shared_ptr<memory::DeviceMemory> memory, std::uint64_t arenaBytes);
 };
 
 // What this rank writes into a peer's arena by a posted link: the state that its part there is to have.
@@ -91,7 +95,7 @@ class Peers {
                                      const std::vector<int>& inBase, int rank, const Purpose& purpose);
   void setArena(int rank, unsigned char* arena);
 
-  unsigned char* arena() const { return static_cast<unsigned char*>(given_.range.address); }
+  unsigned char* arena() const { return static_cast<unsigned char*>(given_.range.address) + given_.arenaAt; }
   std::uint32_t memoryKind() const { return given_.range.kind; }
   int ranks() const { return static_cast<int>(peers_.size()); }
   const Peer& operator[](int rank) const { return peers_[static_cast<std::size_t>(rank)]; }

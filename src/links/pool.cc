@@ -10,8 +10,6 @@
 #include <numeric>
 
 #include "base/fork.h"
-#include "base/log.h"
-#include "links/blob.h"
 #include "links/surroundings.h"
 
 namespace kolo::links {
@@ -21,7 +19,8 @@ namespace {
 // 6 MiB of it, with 8 ranks 12, and never much more than KOLO_STAGING_BYTES.
 constexpr std::uint64_t kMostBytes = std::uint64_t{4} << 30;
 constexpr std::uint64_t kMostBytesOfAll = std::uint64_t{256} << 30;
-constexpr std::uint64_t kLeastBytes = std::uint64_t{1} << 20;
+// Of a limit of the process's address space (ulimit -v), for the files of one communicator: it may have several.
+constexpr std::uint64_t kPartOfLimit = 64;
 // Free blocks up to this much altogether keep the memory that they have touched: the next communicator touches the
 // same, and taking pages from the system costs more than all else that making it does.
 constexpr std::uint64_t kMostWarmBytes = std::uint64_t{64} << 20;
@@ -38,103 +37,48 @@ bool takesMemoryAtOnce() {
   return found;
 }
 
-// As much as the process's limits leave room for. Less than kLeastBytes: the process should share nothing.
-std::uint64_t poolBytes(int ranks) {
-  std::uint64_t bytes = std::min(kMostBytes, kMostBytesOfAll / static_cast<std::uint64_t>(ranks));
-  rlimit limit{};
-  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-    bytes = std::min<std::uint64_t>(bytes, limit.rlim_cur / 8 / static_cast<std::uint64_t>(ranks));
-  }
-  if (getrlimit(RLIMIT_FSIZE, &limit) == 0) bytes = std::min<std::uint64_t>(bytes, limit.rlim_cur);
-  return bytes / kLeastBytes * kLeastBytes;
-}
-
-// What keeps this rank from sharing the links of these peers; "": nothing does.
-std::string whyNotShared(const Peers& peers, int ownRank) {
-  for (int rank = 0; rank < peers.ranks(); ++rank) {
-    const Peer& peer = peers[rank];
-    if (rank == ownRank) continue;
-    if (peer.link == nullptr) {
-      return fmt::format("rank {} does not map the memory of rank {}: {}", ownRank, rank, peer.unreached.message());
-    }
-    if (!peer.device->sharesLinks()) return fmt::format("transport {} does not share links", peer.device->name());
-  }
-  return {};
-}
-
-void sayWhyNot(std::size_t rank, std::string_view why) {
-  log::info("communicators that are split from this one share nothing with it: on rank {}: {}", rank, why);
-}
-
 }  // namespace
 
-Result<std::shared_ptr<Pool>> Pool::create(Membership& whole, Membership& making, const std::string& transports,
-                                           bool& isDecided) {
-  auto pool = std::make_shared<Pool>();
-  pool->transports_ = transports;
-  pool->family_ = whole.key;
-  pool->wasDumpable_ = isDumpable();
-  KOLO_TRY(pool->agreeOnBytes(whole));
-  if (pool->bytes_ == 0) return std::shared_ptr<Pool>();
-  const memory::SharedMemory& own = *pool->memory_;
-  Given given{{sizeof(koloTransportMemory), own.data(), pool->bytes_, own.fd(), 0, koloMemoryHost}, pool->memory_};
-  KOLO_ASSIGN(pool->peers_,
-              Peers::connect(making, std::move(given), {.name = "pool", .mayMiss = true}, transports, "a pool"));
-  bool all = true;
-  KOLO_TRY(pool->agreeOnLinks(making, all, isDecided));
-  if (!all) return std::shared_ptr<Pool>();
-  for (int rank = 0; rank < whole.ranks(); ++rank) {
-    pool->begins_.push_back(rank == whole.rank ? own.data() : (*pool->peers_)[rank].arena);
-  }
-  return pool;
+std::uint64_t Pool::roomFor(int ranks) {
+  const auto files = static_cast<std::uint64_t>(ranks);
+  std::uint64_t bytes = std::min(kMostBytes, kMostBytesOfAll / files);
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    bytes = std::min<std::uint64_t>(bytes, limit.rlim_cur / kPartOfLimit / files);
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0) bytes = std::min<std::uint64_t>(bytes, limit.rlim_cur);
+  return takesMemoryAtOnce() ? 0 : bytes;
 }
 
-// As long as the rank with the least room allows; 0: there is a rank that has none.
-Status Pool::agreeOnBytes(Membership& membership) {
-  std::uint64_t mine = poolBytes(membership.ranks());
-  std::string why;
-  if (mine < kLeastBytes) why = "limits of the process (ulimit -v, ulimit -f) leave no room";
-  if (takesMemoryAtOnce()) why = "the process locks all its memory (mlockall)";
-  if (why.empty()) {
-    Result<memory::SharedMemory> reserved = memory::SharedMemory::reserve(mine, "kolo-pool");
-    why = reserved.status().message();
-    if (reserved.ok()) memory_ = std::make_shared<memory::SharedMemory>(reserved.take());
-  }
-  if (!why.empty()) mine = 0;
-  BlobWriter writer;
-  writer.put(mine).putText(why);
-  KOLO_ASSIGN(const std::vector<std::string> all, membership.allGather(writer.text()));
-  bytes_ = mine;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    BlobReader reader(all[rank]);
-    const auto theirs = reader.get<std::uint64_t>();
-    if (theirs == 0) sayWhyNot(rank, reader.getText());
-    bytes_ = std::min(bytes_, theirs);
-  }
+Result<std::shared_ptr<memory::SharedMemory>> Pool::makeFile(const BlockLayout& first, std::uint64_t all) {
+  const std::uint64_t own = first.bytes();
+  Result<memory::SharedMemory> made = memory::SharedMemory::create(own, "kolo-arena", all > own ? all - own : 0);
+  if (!made.ok() && all > own) made = memory::SharedMemory::create(own, "kolo-arena");
+  KOLO_TRY(made.status());
+  return std::make_shared<memory::SharedMemory>(made.take());
+}
+
+Pool::Pool(std::shared_ptr<const Peers> peers, std::shared_ptr<memory::SharedMemory> own, const BlockLayout& first,
+           std::string transports, std::uint64_t key)
+    : peers_(std::move(peers)), memory_(std::move(own)), first_(first), transports_(std::move(transports)),
+      family_(key), wasDumpable_(isDumpable()) {}
+
+std::string Pool::whyNotShared(int rank) const {
+  const Peer& peer = (*peers_)[rank];
+  if (peer.arena == nullptr) return fmt::format("the memory of rank {} is not mapped", rank);
+  if (!peer.device->sharesLinks()) return fmt::format("transport {} does not share links", peer.device->name());
   return {};
 }
 
-// all: whether each rank's links can be shared.
-Status Pool::agreeOnLinks(Membership& membership, bool& all, bool& isDecided) const {
-  const Result<std::vector<std::string>> told = membership.allGather(whyNotShared(*peers_, membership.rank));
-  isDecided = told.ok() || membership.isUnanswered;
-  KOLO_TRY(told.status());
-  const std::vector<std::string>& reasons = told.value();
-  for (std::size_t rank = 0; rank < reasons.size(); ++rank) {
-    if (reasons[rank].empty()) continue;
-    sayWhyNot(rank, reasons[rank]);
-    all = false;
-  }
-  return {};
-}
+unsigned char* Pool::begin(int rank) const { return (*peers_)[rank].arena - first_.arenaAt(); }
 
 std::optional<Pool::Block> Pool::take(std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   sweep();
   // A larger one serves only if nothing else does: most communicators are as large as one that was there before.
   auto found = free_.lower_bound(bytes);
-  const bool fits = found != free_.end() && (found->first == bytes || bytes > bytes_ - end_);
-  if (!fits && bytes > bytes_ - end_) return std::nullopt;
+  const bool isFull = bytes > memory_->bytes() - end_;
+  const bool fits = found != free_.end() && (found->first == bytes || isFull);
+  if (!fits && isFull) return std::nullopt;
   if (!fits) {
     end_ += bytes;
     return Block{end_ - bytes, true};
@@ -191,15 +135,13 @@ Share::Share(std::shared_ptr<Pool> pool, std::vector<int> poolRanks, int rank, c
              std::uint64_t at)
     : pool_(std::move(pool)), poolRanks_(std::move(poolRanks)), rank_(rank), layout_(layout), at_(at) {}
 
-std::shared_ptr<Share> Share::ofFirst(std::shared_ptr<Pool> pool, int ranks, int rank) {
-  std::vector<int> same(static_cast<std::size_t>(ranks));
+// The first block of the file.
+std::shared_ptr<Share> Share::ofFirst(std::shared_ptr<Pool> pool, const BlockLayout& layout, int rank) {
+  std::vector<int> same(static_cast<std::size_t>(layout.ranks));
   std::iota(same.begin(), same.end(), 0);
-  const BlockLayout layout{ranks, 0};
-  // The first block of each file, which is there: a file is larger.
   const std::uint64_t at = pool->take(layout.bytes()).value().at;
   std::shared_ptr<Share> share(new Share(std::move(pool), std::move(same), rank, layout, at));
   share->publish();
-  for (int each = 0; each < ranks; ++each) share->blocks_.push_back(share->pool_->begin(each) + at);
   return share;
 }
 
@@ -230,21 +172,23 @@ Share::~Share() {
   pool_->retire(at_, layout_, rank_);
 }
 
-unsigned char* Share::ownBlock() const { return pool_->begin(poolRanks_[static_cast<std::size_t>(rank_)]) + at_; }
+unsigned char* Share::ownBlock() const { return pool_->own() + at_; }
 
-Status Share::place(const std::vector<std::uint64_t>& offsets) {
+Status Share::place(const std::vector<std::uint64_t>& ats) {
   std::vector<unsigned char*> blocks;
-  for (std::size_t rank = 0; rank < offsets.size(); ++rank) {
-    const std::uint64_t there = pool_->bytes(), at = offsets[rank];
-    if (at % alignof(Bulletin) != 0 || layout_.bytes() > there || at > there - layout_.bytes()) {
+  for (std::size_t rank = 0; rank < ats.size(); ++rank) {
+    const std::uint64_t at = ats[rank], bytes = pool_->bytesOf(poolRanks_[rank]);
+    if (at % alignof(Bulletin) != 0 || layout_.bytes() > bytes || at > bytes - layout_.bytes()) {
       return error(koloInternalError, "rank {} says that its block of {} bytes is at {} of its pool of {} bytes", rank,
-                   layout_.bytes(), at, there);
+                   layout_.bytes(), at, bytes);
     }
-    blocks.push_back(pool_->begin(poolRanks_[rank]) + at);
+    blocks.push_back(static_cast<int>(rank) == rank_ ? ownBlock() : pool_->begin(poolRanks_[rank]) + at);
   }
   blocks_ = std::move(blocks);
   return {};
 }
+
+void Share::placeFirst() { (void)place(std::vector<std::uint64_t>(poolRanks_.size(), at_)); }
 
 std::vector<Bulletin*> Share::bulletins() const {
   std::vector<Bulletin*> all;

@@ -1,10 +1,10 @@
-// What communicators that are split from one another on one host have in common: memory, which all ranks map once, and
-// the links to it. So a further communicator takes no file, mapping, connection or thread, and the ranks tell each
-// other by this memory what its making needs.
+// What communicators that come of one another on one host have in common: memory, which all ranks map once, and the
+// links to it. So a further communicator takes no file, mapping, connection or thread.
 //
-// Each rank of the communicator that was split first gives a file of address space, which takes memory where it is
-// touched. All these files are equally long. A communicator has a block in the file of each of its ranks. The rank cuts
-// its own block from its own file, and tells the others where it is:
+// The memory of a communicator that is made by the control plane is a file with more address space than it needs. The
+// rest takes memory where it is touched, and is for the communicators that come of it. Each of these has a block in the
+// file of each of its ranks. A rank cuts its own block from its own file, and tells the other members where it is. That
+// is all that they need to know, and ranks that are not members need to know nothing:
 //
 //   released  one word for each rank, which that rank sets when it will not touch the block any more
 //   bulletin  for the splits of this communicator (links/bulletin.h)
@@ -13,7 +13,7 @@
 // A block is used again when all other ranks have released it. A rank that died releases nothing: that memory comes
 // back with the pool. The pool lives until the last communicator that has a share in it is gone.
 //
-// Thread safety: Pool: all functions, from any thread, once it is made. Share: of one communicator, under its turn.
+// Thread safety: Pool: all functions, from any thread. Share: of one communicator, under its turn.
 #pragma once
 
 #include <cstdint>
@@ -49,16 +49,18 @@ struct BlockLayout {
 
 class Pool {
  public:
-  // Each rank maps the pools of all: for more ranks than this that is not worth it.
+  // Ranks up to which bulletins serve: each rank looks at those of all others.
   static constexpr int kMostRanks = 128;
 
-  // Collective, over ranks that all map each other's memory. nullptr on all ranks: some of them cannot share; the log
-  // says why. whole: of the communicator, whose failure ends the wait for ranks that do not come. making: the same
-  // ranks under a key of its own, by which a rank that cannot go on later says so. The key of `whole` becomes the
-  // family. isDecided: with an error: the others may have agreed with what this rank said in the last exchange, and so
-  // hear of no error by the key of `making`.
-  static Result<std::shared_ptr<Pool>> create(Membership& whole, Membership& making, const std::string& transports,
-                                              bool& isDecided);
+  // Address space for the file of each of so many ranks, as far as this process's limits leave room for it: 0 if the
+  // process takes memory for all that it maps, its own files and the others'.
+  static std::uint64_t roomFor(int ranks);
+  // The memory of a communicator: its own block, which comes first, and what is left of so many bytes for others'.
+  static Result<std::shared_ptr<memory::SharedMemory>> makeFile(const BlockLayout& first, std::uint64_t all);
+
+  // peers: of the communicator with the key, which all are mapped or not yet linked; own: what this rank gave to them.
+  Pool(std::shared_ptr<const Peers> peers, std::shared_ptr<memory::SharedMemory> own, const BlockLayout& first,
+       std::string transports, std::uint64_t key);
 
   const Peers& peers() const { return *peers_; }
   const std::string& transports() const { return transports_; }
@@ -67,9 +69,17 @@ class Pool {
   // Whether this process was dumpable when its links were opened, which is when peers tried whether they may read its
   // memory.
   bool wasDumpable() const { return wasDumpable_; }
-  // Where a rank's file lies in this process, and how long each of them is.
-  unsigned char* begin(int rank) const { return begins_[static_cast<std::size_t>(rank)]; }
-  std::uint64_t bytes() const { return bytes_; }
+  // What keeps this rank from the memory of a rank of the pool; "": nothing does.
+  std::string whyNotShared(int rank) const;
+  // Where another rank's file lies in this process. REQUIRES: its memory is shared.
+  unsigned char* begin(int rank) const;
+  // This rank's own file.
+  unsigned char* own() const { return memory_->data(); }
+  // As many bytes of a rank's file as this process maps. REQUIRES: as for begin(), or its own.
+  std::uint64_t bytesOf(int rank) const {
+    const auto& link = (*peers_)[rank].link;
+    return link != nullptr ? link->bytes() : memory_->bytes();
+  }
 
   struct Block {
     std::uint64_t at;  // its offset in this rank's own file
@@ -88,19 +98,16 @@ class Pool {
     BlockLayout layout;
     int ownRank;
   };
-  Status agreeOnBytes(Membership& membership);
-  Status agreeOnLinks(Membership& membership, bool& all, bool& isDecided) const;
   void sweep();
   void addFree(std::uint64_t bytes, Block block);
   bool isReleased(const Retired& block) const;
 
-  std::unique_ptr<Peers> peers_;
-  std::shared_ptr<memory::SharedMemory> memory_;  // this rank's own
-  std::string transports_;
-  std::uint64_t family_ = 0;
-  bool wasDumpable_ = false;
-  std::vector<unsigned char*> begins_;
-  std::uint64_t bytes_ = 0;
+  const std::shared_ptr<const Peers> peers_;
+  const std::shared_ptr<memory::SharedMemory> memory_;  // this rank's own
+  const BlockLayout first_;
+  const std::string transports_;
+  const std::uint64_t family_;
+  const bool wasDumpable_;
 
   std::mutex mutex_;
   std::uint64_t end_ = 0;                     // of what was ever taken
@@ -112,8 +119,8 @@ class Pool {
 // What one communicator has in a pool.
 class Share {
  public:
-  // Of the communicator for which the pool was made, which has an arena elsewhere.
-  static std::shared_ptr<Share> ofFirst(std::shared_ptr<Pool> pool, int ranks, int rank);
+  // Of the communicator whose peers the pool has.
+  static std::shared_ptr<Share> ofFirst(std::shared_ptr<Pool> pool, const BlockLayout& layout, int rank);
   // Takes a block for this rank, all zero but for the arena's slots; nullptr: there is no room. poolRanks: of each rank
   // of the communicator.
   static std::shared_ptr<Share> take(std::shared_ptr<Pool> pool, std::vector<int> poolRanks, int rank,
@@ -124,14 +131,17 @@ class Share {
 
   const std::shared_ptr<Pool>& pool() const { return pool_; }
   const std::vector<int>& poolRanks() const { return poolRanks_; }
-  // Of this rank's own block.
-  std::uint64_t offset() const { return at_; }
+  // Where this rank's own block is in its file.
+  std::uint64_t at() const { return at_; }
   // The others may come to know the offset, and touch the block from then on until they release it.
   void publish() { isPublished_ = true; }
   // They will not: no rank makes the communicator.
   void cancel() { isPublished_ = false; }
-  // Where the ranks' blocks are: offsets by rank, as they said. Errors: a block would lie outside of its file.
-  Status place(const std::vector<std::uint64_t>& offsets);
+  // ats: where each rank says that its block is. Errors: a block would lie outside of what is mapped of its file.
+  Status place(const std::vector<std::uint64_t>& ats);
+  // Of ofFirst(), whose blocks all lie alike. REQUIRES: the memory of all ranks is shared.
+  void placeFirst();
+  bool isPlaced() const { return !blocks_.empty(); }
   unsigned char* ownArena() const { return ownBlock() + layout_.arenaAt(); }
   // REQUIRES: place()
   unsigned char* arena(int rank) const { return blocks_[static_cast<std::size_t>(rank)] + layout_.arenaAt(); }

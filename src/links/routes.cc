@@ -70,7 +70,8 @@ Result<Peers::Route> Peers::findRoute(Peer& peer, int rank, const Search& search
       late = fmt::format("; no time was left to try it by {} (KOLO_INIT_TIMEOUT_MS)", each.device->name());
       break;
     }
-    auto link = each.device->openLink(each.address, each.memory);
+    auto link = each.device->openLink(each.address, each.memory,
+                                       (each.device->isPosted() ? 0 : given_.arenaAt) + given_.arenaBytes);
     Status why = link.status();
     const bool needsMirror =
         each.device->isPosted() && !search.isReplacement;  // of one that is replaced there is the mirror already
@@ -114,6 +115,7 @@ Status Peers::openLink(Peer& peer, int rank, const Search& search) {
   peer.isArenaOnDevice = route.isArenaOnDevice;
   peer.link = std::move(route.link);
   peer.arena = peer.link->mapped();
+  if (peer.arena != nullptr) peer.arena += given_.arenaAt;
   if (peer.isPosted()) listenTo(*peer.device);
   return {};
 }
@@ -183,15 +185,14 @@ Status Peers::agreeOnWays(Membership& membership, Status mine, bool all) {
     std::string row;
     for (const Peer& peer : peers_) row += static_cast<char>(peer.way);
     BlobWriter writer;
-    writer.put(static_cast<std::int32_t>(mine.code())).putText(mine.message()).putText(all ? row : std::string());
+    writer.put(mine).put(all ? row : std::string());
     KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(writer.text()));
     KOLO_TRY(mine);
     std::vector<std::string> rows;
     for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
       BlobReader reader(blobs[rank]);
-      const auto code = static_cast<koloResult_t>(reader.get<std::int32_t>());
-      const std::string why = reader.getText();
-      if (code != koloSuccess) return error(code, "on rank {}: {}", rank, why);
+      const auto verdict = reader.get<Status>();
+      if (!verdict.ok()) return error(verdict.code(), "on rank {}: {}", rank, verdict.message());
       rows.push_back(reader.getText());
       if (rows.back().size() != row.size()) rows.back() = row;
     }

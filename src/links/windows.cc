@@ -52,7 +52,8 @@ std::uint64_t addressIn(const std::string& blob) {
 Result<std::unique_ptr<transport::Link>> openPart(const Peers& peers, int rank, const std::string& blob) {
   const Peer& peer = peers[rank];
   BlobReader reader(blob);
-  if (reader.get<std::uint64_t>() == 0) return std::unique_ptr<transport::Link>();
+  const auto bytes = reader.get<std::uint64_t>();
+  if (bytes == 0) return std::unique_ptr<transport::Link>();
   (void)reader.get<std::uint64_t>();  // the address
   if (peer.device == nullptr) return peer.unreached;
   if (peer.isPosted()) return error(koloUnsupported, "transport {} maps no memory of peers", peer.device->name());
@@ -60,7 +61,7 @@ Result<std::unique_ptr<transport::Link>> openPart(const Peers& peers, int rank, 
   for (auto left = reader.get<std::uint32_t>(); left > 0 && !reader.truncated() && device != nullptr; --left) {
     const std::string name = reader.getText();
     const koloTransportBlob address = reader.getBlob(), descriptor = reader.getBlob();
-    if (name == device->name()) return device->openLink(address, descriptor);
+    if (name == device->name()) return device->openLink(address, descriptor, bytes);
   }
   return error(koloUnsupported, "the peer's memory is not registered with transport {}", peer.device->name());
 }
@@ -102,7 +103,9 @@ Result<std::vector<std::string>> Windows::exchange(Membership& membership, const
     for (auto left = reader.get<std::uint32_t>(); left > 0 && !reader.truncated(); --left) {
       const auto index = reader.get<std::uint32_t>();
       if (index >= votes.size() || windows_[index] == nullptr) continue;
-      ++votes[index];
+      // One vote of each rank, however often it names the window. The ranks come in order, so as many votes as there
+      // are ranks before this one are all of theirs, and none of this one's.
+      if (votes[index] == rank) ++votes[index];
       table(static_cast<int>(rank))[index] = {};
     }
     blobs[rank] = std::string(reader.rest());

@@ -1,5 +1,6 @@
 #include "memory/shared_memory.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/sysinfo.h>
@@ -89,38 +90,30 @@ Blocks& blocks() {
 
 }  // namespace
 
-Result<SharedMemory> SharedMemory::create(std::size_t bytes, const char* name) {
+Result<SharedMemory> SharedMemory::create(std::size_t bytes, const char* name, std::size_t spare) {
   if (bytes == 0) return SharedMemory();
-  if (bytes > PTRDIFF_MAX - pageBytes()) {
+  if (bytes > PTRDIFF_MAX - pageBytes() - spare) {
     return error(koloOutOfMemory, "{} bytes of shared memory are more than an address space holds", bytes);
   }
-  KOLO_TRY(checkFileSize(wholePages(bytes)));
+  const std::size_t all = wholePages(bytes + spare);
+  KOLO_TRY(checkFileSize(all));
   KOLO_TRY(checkFits(wholePages(bytes)));
-  KOLO_ASSIGN(SharedMemory memory, map(bytes, name));
-  // Only a hint: systems that give shared memory no huge pages refuse it, and nothing changes.
-  if (memory.bytes_ >= kHugePage) (void)madvise(memory.data_, memory.bytes_, MADV_HUGEPAGE);
-  return memory;
-}
-
-Result<SharedMemory> SharedMemory::reserve(std::size_t bytes, const char* name) {
-  if (bytes == 0) return SharedMemory();
-  KOLO_TRY(checkFileSize(wholePages(bytes)));
-  KOLO_ASSIGN(SharedMemory memory, map(bytes, name));
-  // To write a core dump the kernel would take memory for all that was never touched.
-  (void)madvise(memory.data_, memory.bytes_, MADV_DONTDUMP);
-  return memory;
-}
-
-Result<SharedMemory> SharedMemory::map(std::size_t bytes, const char* name) {
   SharedMemory memory;
-  const std::size_t rounded = wholePages(bytes);
-  memory.fd_ = clearOfStandard(memfd_create(std::string(name).substr(0, kMostNameBytes).c_str(), MFD_CLOEXEC));
-  if (memory.fd_ < 0) return outOfMemory(errno, rounded, "memfd_create");
-  if (ftruncate(memory.fd_, static_cast<off_t>(rounded)) != 0) return outOfMemory(errno, rounded, "ftruncate");
-  void* const mapped = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd_, 0);
-  if (mapped == MAP_FAILED) return outOfMemory(errno, rounded, "mmap");
+  memory.fd_ = clearOfStandard(
+      memfd_create(std::string(name).substr(0, kMostNameBytes).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (memory.fd_ < 0) return outOfMemory(errno, all, "memfd_create");
+  if (ftruncate(memory.fd_, static_cast<off_t>(all)) != 0) return outOfMemory(errno, all, "ftruncate");
+  // Those who are given the file refuse one that may shrink under them (transports/handover/importer.h).
+  if (fcntl(memory.fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return systemError(errno, "sealing shared memory");
+  void* const mapped = mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd_, 0);
+  if (mapped == MAP_FAILED) return outOfMemory(errno, all, "mmap");
   memory.data_ = static_cast<unsigned char*>(mapped);
-  memory.bytes_ = rounded;
+  memory.bytes_ = all;
+  // Only a hint: systems that give shared memory no huge pages refuse it, and nothing changes.
+  if (bytes >= kHugePage) (void)madvise(memory.data_, wholePages(bytes), MADV_HUGEPAGE);
+  // To write a core dump the kernel would take memory for all that was never touched.
+  if (spare != 0) (void)madvise(memory.data_, memory.bytes_, MADV_DONTDUMP);
   return memory;
 }
 

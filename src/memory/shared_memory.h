@@ -20,10 +20,9 @@ class SharedMemory {
   // Zero-filled, page-aligned, pages taken when touched; bytes are rounded up to whole pages, 0 gives an empty object.
   // name shows in /proc/PID/maps. A file-size limit (RLIMIT_FSIZE) or memory that is not there is koloOutOfMemory with
   // a message.
-  static Result<SharedMemory> create(std::size_t bytes, const char* name);
-  // Reserves address space that may be larger than the machine's memory, for parts that are cut from it and given back
-  // by discard(); otherwise as create(). Core dumps do not have it.
-  static Result<SharedMemory> reserve(std::size_t bytes, const char* name);
+  // spare: so much further address space follows, which may be larger than the machine's memory, for parts that are cut
+  // from it and given back by discard(). Core dumps do not have memory that was made so.
+  static Result<SharedMemory> create(std::size_t bytes, const char* name, std::size_t spare = 0);
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&& other) noexcept;
   ~SharedMemory();
@@ -36,8 +35,6 @@ class SharedMemory {
   bool discard(std::size_t offset, std::size_t bytes) const;
 
  private:
-  static Result<SharedMemory> map(std::size_t bytes, const char* name);
-
   unsigned char* data_ = nullptr;
   std::size_t bytes_ = 0;
   int fd_ = -1;

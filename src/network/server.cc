@@ -9,6 +9,11 @@
 #include "base/quiet_thread.h"
 
 namespace kolo::network {
+namespace {
+
+constexpr std::chrono::milliseconds kWithoutMemory{10};
+
+}  // namespace
 
 int Server::acquire() {
   const std::lock_guard lock(lifecycle_);
@@ -50,12 +55,15 @@ void Server::close() {
 void Server::serve() {
   for (std::vector<pollfd> polls;;) {
     Clock::time_point next;
-    {
+    try {
       const std::lock_guard lock(state_);
       acceptor_.serve();
       next = std::min(acceptor_.next(), attend(Clock::now()));
       polls.assign({{wake_.fd(), POLLIN, 0}});
       acceptor_.addTo(polls);
+    } catch (const std::bad_alloc&) {  // there may be memory later
+      polls.resize(1);
+      next = Clock::now() + kWithoutMemory;
     }
     const int timeout = next == Clock::time_point::max() ? -1 : millisecondsUntil(next);
     if (::poll(polls.data(), polls.size(), timeout) > 0 && polls[0].revents != 0) return;

@@ -274,7 +274,7 @@ int channelsFor(Algorithm algorithm, const Query& query, const Machine& machine)
   const bool isUndivided = device::isIn(query.collective, rowOf(algorithm).undivided);
   if (isUndivided || query.collective == Collective::kBarrier) return 1;
   if (!query.countsKnown) return machine.channels;  // ranks see different counts
-  const bool hasBlocks = device::isIn(query.collective, device::kSendsBlocks | device::kReceivesBlocks);
+  const bool hasBlocks = device::isIn(query.collective, device::kDivided);
   const std::uint64_t bytes = query.bytes * (hasBlocks ? static_cast<std::uint64_t>(machine.ranks) : 1);
   return static_cast<int>(std::clamp<std::uint64_t>(bytes >> 16, 1, static_cast<std::uint64_t>(machine.channels)));
 }

@@ -132,11 +132,13 @@ Result<Wish> parseWish(std::string_view text) {
   }
   Wish wish{};
   wish.collective = collectiveByName(text.substr(0, colon));
-  if (wish.collective == device::Collective::kCount || wish.collective == device::Collective::kSendRecv) {
-    return error(koloInvalidArgument,
-                 "\"{}\" is no collective with algorithms; expected all_reduce, reduce, broadcast, "
-                 "all_gather, reduce_scatter, all_to_all, gather, scatter or barrier",
-                 text.substr(0, colon));
+  if (!device::isIn(wish.collective, device::kPlanned)) {
+    std::string known;
+    for (const CollectiveRow& row : kCollectives) {
+      if (row.flow != CollectiveRow::Flow::kPair) known += fmt::format(" {}", row.name);
+    }
+    return error(koloInvalidArgument, "\"{}\" is no collective with algorithms; expected one of{}",
+                 text.substr(0, colon), known);
   }
   std::string_view rest = text.substr(colon + 1);
   if (!rest.empty() && rest.front() == '^') {

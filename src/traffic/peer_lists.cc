@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "base/datatypes.h"
+#include "device/row_move.h"
+
 namespace kolo::traffic {
 namespace {
 
@@ -27,12 +30,70 @@ bool mapSegments(std::vector<std::uint64_t>& memory, int rank, const links::Wind
 bool isSound(const Segments& list, const device::PeerSegments& theirs) {
   return list.id == theirs.id && list.bytes <= device::kMostListBytes && list.isWhole();
 }
-bool isSound(const Segment& segment, const device::Strides* strides, std::uint64_t count) {
-  if (segment.elementBytes == 0 || segment.transferElementBytes == 0 || segment.strides > count) return false;
-  if (segment.strides == 0) return true;
-  const device::Strides& rows = strides[segment.strides - 1];
-  return rows.rowElements != 0 && rows.ndim >= 1 && rows.ndim <= device::kMostDimensions &&
-         std::find(rows.shape, rows.shape + rows.ndim, 0) == rows.shape + rows.ndim;
+// Whether the elements, and the bytes of memory that they lie among, are numbers that can be; extentOf() and
+// runInRows() then calculate without overflow. elements: how many the segment has from its first one on.
+bool isSound(const device::Strides& rows, const Segment& segment, std::uint64_t elements) {
+  if (rows.rowElements == 0 || rows.ndim < 1 || rows.ndim > device::kMostDimensions) return false;
+  std::uint64_t there = rows.rowElements;
+  std::int64_t low = 0, high = 0;
+  if (__builtin_mul_overflow(rows.rowElements, std::uint64_t{segment.elementBytes}, &high)) return false;
+  for (std::int64_t d = 0; d < rows.ndim; ++d) {
+    std::int64_t reach = 0;
+    if (rows.shape[d] == 0 || __builtin_mul_overflow(there, rows.shape[d], &there) ||
+        __builtin_mul_overflow(rows.shape[d] - 1, rows.strides[d], &reach))
+      return false;
+    std::int64_t& end = reach < 0 ? low : high;
+    if (__builtin_add_overflow(end, reach, &end)) return false;
+  }
+  std::int64_t bytes = 0;
+  return !__builtin_sub_overflow(high, low, &bytes) && segment.first <= there && elements <= there - segment.first;
+}
+
+// previousEnd: of the segments before this one of its buffer, in whole grains.
+bool isSound(const Segment& segment, const device::Strides* strides, std::uint64_t count, std::uint64_t previousEnd) {
+  const auto isOf = [](std::uint8_t datatype, std::uint8_t bytes) {
+    return datatype < koloNumDatatypes && bytes == elementBytes(static_cast<koloDataType_t>(datatype));
+  };
+  if (!isOf(segment.datatype, segment.elementBytes) || !isOf(segment.transferType, segment.transferElementBytes) ||
+      (segment.isCast() && !device::isCastDefined(static_cast<koloDataType_t>(segment.datatype),
+                                                  static_cast<koloDataType_t>(segment.transferType))))
+    return false;
+  if (segment.begin % device::kSegmentGrain != 0 || segment.begin < previousEnd || segment.bytes == 0 ||
+      segment.bytes % segment.transferElementBytes != 0 || segment.begin >= device::kLogicalRecv ||
+      segment.bytes > device::kLogicalRecv - segment.begin || segment.strides > count)
+    return false;
+  const std::uint64_t elements = segment.bytes / segment.transferElementBytes;
+  if (segment.strides != 0) return isSound(strides[segment.strides - 1], segment, elements);
+  std::uint64_t bytes = 0;
+  return !__builtin_mul_overflow(elements, std::uint64_t{segment.elementBytes}, &bytes);
+}
+
+// Of one buffer: datatypes that there are, in elements of their size, one segment behind the other.
+bool isSound(const Segments& list, Buffer buffer) {
+  const Segment* const segments = list.of(buffer);
+  const Segment* const behind = list.of(Buffer::kSend) + list.sends + list.recvs;
+  const auto* const strides = reinterpret_cast<const device::Strides*>(behind);
+  const auto* const end = reinterpret_cast<const unsigned char*>(&list) + list.bytes;
+  const auto count =
+      static_cast<std::uint64_t>(end - reinterpret_cast<const unsigned char*>(strides)) / sizeof *strides;
+  std::uint64_t previousEnd = 0;
+  return std::all_of(segments, segments + list.countOf(buffer), [&](const Segment& segment) {
+    if (!isSound(segment, strides, count, previousEnd)) return false;
+    previousEnd = device::inGrains(device::endOf(segment));
+    return true;
+  });
+}
+
+// Takes memory as it comes: the peer's number alone takes none.
+Status readInPieces(const links::Peer& peer, std::uint64_t from, std::uint64_t bytes,
+                    std::vector<std::uint64_t>& memory) {
+  constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;
+  for (std::uint64_t at = 0; at < bytes; at += kPiece) {
+    const std::uint64_t piece = std::min(kPiece, bytes - at);
+    memory.resize((at + piece) / sizeof(std::uint64_t));
+    KOLO_TRY(peer.link->read(reinterpret_cast<unsigned char*>(memory.data()) + at, from + at, piece));
+  }
+  return {};
 }
 
 // The table. The peer may have given up, and freed it, before it was read or while it was: then it is seen to be none.
@@ -43,17 +104,10 @@ Status read(const links::Peer& peer, const device::PeerSegments& theirs, std::ve
   Segments head;
   KOLO_TRY(peer.link->read(&head, theirs.address, sizeof head));
   if (!isSound(head, theirs)) return none();
-  memory.resize(head.bytes / sizeof(std::uint64_t));
-  KOLO_TRY(peer.link->read(memory.data(), theirs.address, head.bytes));
+  KOLO_TRY(readInPieces(peer, theirs.address, head.bytes, memory));
   const auto& list = *reinterpret_cast<const Segments*>(memory.data());
   if (!isSound(list, theirs) || list.bytes != head.bytes) return none();
-  const Segment* const segments = list.of(Buffer::kSend);
-  const std::uint64_t strides =
-      (list.bytes - sizeof list - (std::uint64_t{list.sends} + list.recvs) * sizeof(Segment)) / sizeof(device::Strides);
-  const auto* const all = reinterpret_cast<const device::Strides*>(segments + list.sends + list.recvs);
-  const bool areSound = std::all_of(segments, segments + list.sends + list.recvs,
-                                    [&](const Segment& segment) { return isSound(segment, all, strides); });
-  return areSound ? Status() : none();
+  return isSound(list, Buffer::kSend) && isSound(list, Buffer::kRecv) ? Status() : none();
 }
 
 }  // namespace

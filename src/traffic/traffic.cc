@@ -53,8 +53,8 @@ void Traffic::aim(device::Link& link) {
   link.outbox = out.mailbox;
   link.outSlots = out.slots;
   link.isPosted = setup_.peers[link.peer].isPosted();
-  link.gaveUp = link.isPosted ? nullptr : &setup_.boards.of(link.peer).gaveUp;
-  link.asleep = link.isPosted ? nullptr : &setup_.boards.of(link.peer).asleep;
+  link.marks.gaveUp = link.isPosted ? nullptr : &setup_.boards.of(link.peer).gaveUp;
+  link.marks.asleep = link.isPosted ? nullptr : &setup_.boards.of(link.peer).asleep;
   link.railMask = setup_.peers[link.peer].link->rails() - 1;
 }
 

@@ -73,16 +73,22 @@ Result<std::unique_ptr<Memory>> Device::registerMemory(const koloTransportMemory
 }
 
 Result<std::unique_ptr<Link>> Device::openLink(const koloTransportBlob& peerAddress,
-                                               const koloTransportBlob& peerMemory) {
+                                               const koloTransportBlob& peerMemory, std::uint64_t least) {
   KOLO_TRY(checkBlob(peerAddress, table_, "the peer's address"));
   KOLO_TRY(checkBlob(peerMemory, table_, "the peer's descriptor"));
   auto link = std::make_unique<Link>();
   Why why;
   void* mapped = nullptr;
+  std::uint64_t bytes = 0;
   const int code =
-      table_->linkOpen(device_, &peerAddress, &peerMemory, &link->link_, &mapped, why.text, sizeof why.text);
+      table_->linkOpen(device_, &peerAddress, &peerMemory, &link->link_, &mapped, &bytes, why.text, sizeof why.text);
   KOLO_TRY(toStatus(code, table_, "opening a link", why));
   link->device_ = shared_from_this();
+  link->bytes_ = bytes;
+  if (bytes < least) {
+    return error(koloRemoteError, "transport {}: opening a link: the peer's memory has {} bytes, expected {} or more",
+                 table_->name, bytes, least);
+  }
   if (isPosted()) {
     link->rails_ = table_->linkRails(device_, link->link_);
     if (link->rails_ >= 1 && link->rails_ <= KOLO_TRANSPORT_MAX_RAILS && (link->rails_ & (link->rails_ - 1)) == 0)

@@ -73,8 +73,10 @@ class Device : public std::enable_shared_from_this<Device> {
 
   // koloUnsupported: this memory cannot be shared by this transport. The fd is borrowed.
   Result<std::unique_ptr<Memory>> registerMemory(const koloTransportMemory& range);
-  // koloUnreachable: this peer cannot be reached by this transport.
-  Result<std::unique_ptr<Link>> openLink(const koloTransportBlob& peerAddress, const koloTransportBlob& peerMemory);
+  // koloUnreachable: this peer cannot be reached by this transport. koloRemoteError: the peer's memory has fewer than
+  // `least` bytes, which is what this rank is going to use of it.
+  Result<std::unique_ptr<Link>> openLink(const koloTransportBlob& peerAddress, const koloTransportBlob& peerMemory,
+                                         std::uint64_t least);
 
  private:
   friend class Memory;
@@ -108,6 +110,7 @@ class Link {
   ~Link();
   // Null for a posted link.
   unsigned char* mapped() const { return mapped_; }
+  std::uint64_t bytes() const { return bytes_; }  // of the peer's memory, which the link reaches
   bool isPosted() const { return device_->isPosted(); }
   std::uint32_t rails() const { return rails_; }
   // Of a posted link: accepts the request. koloInProgress: as much is under way as may be; koloRemoteError: the link is
@@ -133,6 +136,7 @@ class Link {
   std::shared_ptr<Device> device_;
   void* link_ = nullptr;
   unsigned char* mapped_ = nullptr;
+  std::uint64_t bytes_ = 0;
   std::uint32_t rails_ = 1;
   Status reads_;
   bool writes_ = false;

@@ -5,7 +5,7 @@
 #include <climits>
 #include <cstdint>
 
-#include "collectives_table.h"
+#include "support/collectives_table.h"
 #include "support/ranks.h"
 
 using namespace kolo::test;

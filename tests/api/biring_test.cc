@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "collectives_table.h"
+#include "support/collectives_table.h"
 #include "support/ranks.h"
 
 using namespace kolo::test;

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "collectives_table.h"
+#include "support/collectives_table.h"
 #include "support/one_core.h"
 #include "support/ranks.h"
 #include "support/settings.h"

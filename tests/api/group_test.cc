@@ -3,7 +3,7 @@
 #include <array>
 #include <numeric>
 
-#include "collectives_table.h"
+#include "support/collectives_table.h"
 #include "support/ranks.h"
 
 using namespace kolo::test;

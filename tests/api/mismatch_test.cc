@@ -3,7 +3,7 @@
 #include <atomic>
 #include <chrono>
 
-#include "collectives_table.h"
+#include "support/collectives_table.h"
 #include "support/known_wait.h"
 #include "support/ranks.h"
 #include "support/text.h"

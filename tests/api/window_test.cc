@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "collectives_table.h"
 #include "sums.h"
+#include "support/collectives_table.h"
 #include "support/ranks.h"
 #include "support/settings.h"
 

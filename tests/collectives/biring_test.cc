@@ -48,16 +48,16 @@ class GatherNoter final : public executor::Executor {
     const auto ranks = static_cast<std::size_t>(work.ranks);
     std::vector<std::uint64_t> sent(ranks), received(ranks);
     for (std::size_t peer = 0; peer < ranks; ++peer) {
-      sent[peer] = work.links[peer].sent;
-      received[peer] = work.links[peer].received;
+      sent[peer] = work.channel.links[peer].sent;
+      received[peer] = work.channel.links[peer].received;
     }
     executor::hostExecutor().run(work, context);
     // A peer puts something into the slots again in its next operation. Of the noted kind that is none.
     if (work.recvLayout.block(0).count * work.elementBytes != kShard) return;
     lastGather = {std::vector<std::vector<SlotBytes>>(ranks), std::vector<std::uint64_t>(ranks),
-                  std::vector<NotedSignals>(ranks), work.slots};
+                  std::vector<NotedSignals>(ranks), work.channel.slots};
     for (std::size_t peer = 0; peer < ranks; ++peer) {
-      const device::Link& link = work.links[peer];
+      const device::Link& link = work.channel.links[peer];
       lastGather.sent[peer] = link.sent - sent[peer];
       if (link.inbox != nullptr && link.outbox != nullptr) {
         lastGather.signals[peer] = {link.inbox,    device::loadAcquire(device::tailOf(link, link.received)),
@@ -65,7 +65,7 @@ class GatherNoter final : public executor::Executor {
                                     link.sent,     link.credited};
       }
       for (std::uint64_t number = received[peer] + 1; number <= link.received; ++number) {
-        const unsigned char* const slot = link.inSlots + number % work.slots * work.slotBytes;
+        const unsigned char* const slot = link.inSlots + number % work.channel.slots * work.channel.slotBytes;
         lastGather.received[peer].emplace_back(slot, slot + kShard);
       }
     }

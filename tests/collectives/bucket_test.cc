@@ -228,7 +228,8 @@ class ListNoter final : public executor::Executor {
   // Only where a rank uses another's buffer do the two end by counting.
   static std::uint64_t endedDirectly(const device::Work& work) {
     std::uint64_t sum = 0;
-    for (int rank = 0; rank < work.ranks; ++rank) sum += work.links[rank].finished + work.links[rank].taken;
+    for (int rank = 0; rank < work.ranks; ++rank)
+      sum += work.channel.links[rank].finished + work.channel.links[rank].taken;
     return sum;
   }
 };

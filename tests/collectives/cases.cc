@@ -15,6 +15,7 @@
 #include "algorithms/names.h"
 #include "collectives/copy_policy.h"
 #include "comm/messages.h"
+#include "support/collectives_table.h"
 
 namespace kolo::tests {
 namespace {
@@ -45,9 +46,7 @@ Wanted randomWanted(koloCollective_t collective, const std::string& algorithm, i
                      wanted.datatype == koloFloat16 || wanted.datatype == koloBfloat16;
   if (rough && chance(random, 0.4)) wanted.data = Data::kRough;
   const std::size_t size = koloDataTypeSize(wanted.datatype);
-  const bool divided = collective == koloCollectiveAllGather || collective == koloCollectiveReduceScatter ||
-                       collective == koloCollectiveAllToAll || collective == koloCollectiveGather ||
-                       collective == koloCollectiveScatter;
+  const bool divided = !test::isBarrier(collective) && test::rowOf(collective).isDivided();
   const std::size_t slot = kSmallSlotBytes / size, line = kLineBytes / size;
   // Around what a line and a slot hold; more than all slots of a pair at once.
   const std::size_t short_[] = {0, 1, 2, 3, line, line + 1, 17, 31, 64 / size + 1, 127, 257};
@@ -104,31 +103,12 @@ void Case::shape(const World& world, Random& random) {
   const std::vector<Block> one = {{0, count}};
   std::vector<Block> all;
   for (std::size_t i = 0; i < n; ++i) all.push_back({i * count, count});
+  if (test::isBarrier(problem_.collective)) return;  // it has no buffers
+  const test::Collective& row = test::rowOf(problem_.collective);
   for (std::size_t rank = 0; rank < n; ++rank) {
     const bool isRoot = static_cast<int>(rank) == problem_.root;
-    switch (problem_.collective) {
-      case koloCollectiveAllReduce: problem_.send[rank] = problem_.recv[rank] = one; break;
-      case koloCollectiveReduce:
-        problem_.send[rank] = one;
-        if (isRoot) problem_.recv[rank] = one;
-        break;
-      case koloCollectiveBroadcast:
-        if (isRoot) problem_.send[rank] = one;
-        problem_.recv[rank] = one;
-        break;
-      case koloCollectiveAllGather: problem_.send[rank] = one, problem_.recv[rank] = all; break;
-      case koloCollectiveReduceScatter: problem_.send[rank] = all, problem_.recv[rank] = one; break;
-      case koloCollectiveAllToAll: problem_.send[rank] = problem_.recv[rank] = all; break;
-      case koloCollectiveGather:
-        problem_.send[rank] = one;
-        if (isRoot) problem_.recv[rank] = all;
-        break;
-      case koloCollectiveScatter:
-        if (isRoot) problem_.send[rank] = all;
-        problem_.recv[rank] = one;
-        break;
-      default: break;  // a barrier has no buffers
-    }
+    if (row.gives(isRoot)) problem_.send[rank] = row.sendDivided ? all : one;
+    if (row.gets(isRoot)) problem_.recv[rank] = row.recvDivided ? all : one;
   }
 }
 
@@ -166,18 +146,9 @@ void Case::shapeVector(Random& random) {
   const std::vector<Block> blocks = layOut(counts());
   for (std::size_t rank = 0; rank < n; ++rank) {
     const std::vector<Block> own = {{0, blocks[rank].count}};
-    switch (problem_.collective) {
-      case koloCollectiveAllGather: problem_.send[rank] = own, problem_.recv[rank] = blocks; break;
-      case koloCollectiveReduceScatter: problem_.send[rank] = blocks, problem_.recv[rank] = own; break;
-      case koloCollectiveGather:
-        problem_.send[rank] = own;
-        if (rank == root) problem_.recv[rank] = blocks;
-        break;
-      default:
-        if (rank == root) problem_.send[rank] = blocks;
-        problem_.recv[rank] = own;
-        break;
-    }
+    const test::Collective& row = test::rowOf(problem_.collective);
+    if (row.gives(rank == root)) problem_.send[rank] = row.sendDivided ? blocks : own;
+    if (row.gets(rank == root)) problem_.recv[rank] = row.recvDivided ? blocks : own;
   }
 }
 
@@ -236,10 +207,9 @@ bool Case::placeRank(const World& world, int rank, std::vector<std::size_t>& win
       place(world, rank, std::max(sendBytes, recvBytes), side.sendInWindow, side, windowUsed, random);
   if (buffer == nullptr) return false;
   side.send = side.recv = buffer;
-  const koloCollective_t what = problem_.collective;
-  if (what == koloCollectiveAllGather || what == koloCollectiveGather) side.send += bytesOf(problem_, recv[at].begin);
-  if (what == koloCollectiveReduceScatter || what == koloCollectiveScatter)
-    side.recv += bytesOf(problem_, send[at].begin);
+  const test::Collective& row = test::rowOf(problem_.collective);
+  if (row.recvDivided && !row.sendDivided) side.send += bytesOf(problem_, recv[at].begin);
+  if (row.sendDivided && !row.recvDivided) side.recv += bytesOf(problem_, send[at].begin);
   return true;
 }
 
@@ -385,24 +355,9 @@ unsigned char* Case::onDevice(const Side& side, unsigned char* buffer) const {
 
 koloResult_t Case::invoke(const World& world, int rank, koloRedOp_t op) {
   const Side& side = sides_[static_cast<std::size_t>(rank)];
-  const koloDataType_t type = problem_.datatype;
-  const koloComm_t comm = world.comm(rank);
-  const std::size_t count = wanted_.count;
-  const int root = problem_.root;
   if (problem_.vector) return invokeVector(world, rank, op);
-  switch (problem_.collective) {
-    case koloCollectiveAllReduce: return koloAllReduce(side.send, side.recv, count, type, op, comm, world.stream(rank));
-    case koloCollectiveReduce: return koloReduce(side.send, side.recv, count, type, op, root, comm, world.stream(rank));
-    case koloCollectiveBroadcast:
-      return koloBroadcast(side.send, side.recv, count, type, root, comm, world.stream(rank));
-    case koloCollectiveAllGather: return koloAllGather(side.send, side.recv, count, type, comm, world.stream(rank));
-    case koloCollectiveReduceScatter:
-      return koloReduceScatter(side.send, side.recv, count, type, op, comm, world.stream(rank));
-    case koloCollectiveAllToAll: return koloAllToAll(side.send, side.recv, count, type, comm, world.stream(rank));
-    case koloCollectiveGather: return koloGather(side.send, side.recv, count, type, root, comm, world.stream(rank));
-    case koloCollectiveScatter: return koloScatter(side.send, side.recv, count, type, root, comm, world.stream(rank));
-    default: return koloBarrier(comm, world.stream(rank));
-  }
+  return test::call(problem_.collective, {side.send, side.recv, wanted_.count, problem_.datatype, op, problem_.root,
+                                          world.comm(rank), world.stream(rank)});
 }
 
 void Case::call(const World& world, int rank) {

@@ -9,7 +9,7 @@
 
 #include "base/settings.h"
 #include "comm/host_backend.h"
-#include "executor/emulated/emulated_executor.h"
+#include "emulated/emulated_executor.h"
 #include "support/deadline.h"
 #if KOLO_HAVE_CUDA
 #include "drivers/cuda/driver.h"
@@ -29,14 +29,15 @@ class Recorder final : public executor::Executor {
     const std::uint64_t before = directOperations(work);
     (emulated_ != nullptr ? *emulated_ : executor::hostExecutor()).run(work, context);
     lastTrace = {true, work.signature.algorithm, directOperations(work) != before, {}};
-    if (work.members != nullptr) lastTrace.order.assign(work.members, work.members + work.ranks);
+    if (work.steps.members != nullptr) lastTrace.order.assign(work.steps.members, work.steps.members + work.ranks);
   }
 
  private:
   // Only where a rank uses another's buffer do the two end by counting, the one `taken` and the other `finished`.
   static std::uint64_t directOperations(const device::Work& work) {
     std::uint64_t sum = 0;
-    for (int rank = 0; rank < work.ranks; ++rank) sum += work.links[rank].finished + work.links[rank].taken;
+    for (int rank = 0; rank < work.ranks; ++rank)
+      sum += work.channel.links[rank].finished + work.channel.links[rank].taken;
     return sum;
   }
 

@@ -123,7 +123,7 @@ Result<std::size_t> Rank::registerMemory(std::size_t bytes, std::size_t offset, 
 }
 
 Result<std::size_t> Rank::openLink(const koloTransportBlob& address, const koloTransportBlob& descriptor) {
-  KOLO_ASSIGN(std::unique_ptr<transport::Link> link, device_->openLink(address, descriptor));
+  KOLO_ASSIGN(std::unique_ptr<transport::Link> link, device_->openLink(address, descriptor, 0));
   links_.push_back(std::move(link));
   return links_.size() - 1;
 }

@@ -57,7 +57,7 @@ void checkRefused(const std::string& path, const std::string& reason) {
 }  // namespace
 
 TEST_CASE("a plugin with a fault is refused by path and reason", "[registry]") {
-  checkRefused(pluginPath("broken-abi"), "version 2 of the transport interface, expected 1");
+  checkRefused(pluginPath("broken-abi"), "version 3 of the transport interface, expected 2");
   checkRefused(pluginPath("broken-size"), "its table has 16 bytes");
   checkRefused(pluginPath("broken-entry"), "exports no function koloTransportEntry");
   checkRefused(pluginPath("broken-function"), "lacks deviceOpen");

@@ -1,6 +1,7 @@
 // What the shm transport promises beyond the contract: that its socket serves the ranks of a communicator and nobody
 // else, whoever connects.
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -9,13 +10,17 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstring>
+#include <iterator>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "../../transports/handover/importer.h"
 #include "../../transports/handover/wire.h"
 #include "suite.h"
 #include "support/deadline.h"
+#include "support/seed.h"
 
 namespace kolo::contract {
 namespace {
@@ -121,6 +126,50 @@ TEST_CASE("a file is given for a request with the communicator's proof only", "[
   CHECK(tryWith(descriptor, 1) == std::pair(handover::Answer::kGranted, 1));
   CHECK(tryWith(descriptor, 2) == std::pair(handover::Answer::kWrongProof, 0));
   CHECK(tryWith(unknown, 1) == std::pair(handover::Answer::kUnknownMemory, 0));
+}
+
+TEST_CASE("a file that may shrink under those who map it is neither given nor taken", "[shm][lies]") {
+  const int file = memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  REQUIRE(file >= 0);
+  REQUIRE(ftruncate(file, 4096) == 0);
+  char words[200] = "";
+  const handover::Why why{words, sizeof words};
+  handover::Mapping mapping;
+  CHECK(handover::mapRange(file, 0, 4096, why, &mapping) == KOLO_TRANSPORT_ERROR);
+  CHECK(std::string(words).find("F_SEAL_SHRINK") != std::string::npos);
+  const std::vector<transport::Entry> entries = transport::list("shm").take();
+  koloTransportHost host = transport::thisProcess();
+  host.rank = 0, host.ranks = 2, host.timeoutMs = 1000;
+  const auto device = transport::Device::open(entries.front().table, host);
+  REQUIRE(device.status().message() == "");
+  void* const memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  REQUIRE(memory != MAP_FAILED);
+  const koloTransportMemory range{sizeof range, memory, 4096, file, 0, koloMemoryHost};
+  CHECK(device.value()->registerMemory(range).status().code() == koloUnsupported);
+  REQUIRE(fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+  CHECK(device.value()->registerMemory(range).status().message() == "");
+  CHECK(handover::mapRange(file, 0, 4096, why, &mapping) == KOLO_TRANSPORT_OK);
+  handover::unmap(mapping);
+  munmap(memory, 4096);
+  ::close(file);
+}
+
+// The liar has the communicator's key, and so proves what it wants.
+TEST_CASE("a descriptor of more bytes than the file has opens no link", "[shm][lies][fuzz]") {
+  Scene scene;
+  for (test::Rounds rounds(960); rounds.next();) {
+    std::mt19937_64 random(rounds.seed());
+    handover::Descriptor forged = descriptorOf(scene.memory);
+    const std::uint64_t numbers[] = {random(), random() % (1 << 18), std::uint64_t{1} << random() % 64, UINT64_MAX};
+    forged.bytes = numbers[random() % std::size(numbers)];
+    if (random() % 2 == 0) forged.fdOffset = numbers[random() % std::size(numbers)];
+    handover::prove(forged, keyOf(1));
+    koloTransportBlob blob{};
+    handover::toBlob(forged, &blob);
+    const bool fits = forged.fdOffset <= 1 << 16 && forged.bytes <= (1 << 16) - forged.fdOffset && forged.bytes != 0;
+    INFO(forged.bytes << " bytes at " << forged.fdOffset);
+    CHECK(scene.rank.openLink(scene.peer.address(), blob).ok() == fits);
+  }
 }
 
 TEST_CASE("a recorded request is worthless on another connection", "[shm]") {

@@ -16,7 +16,7 @@ extern "C" const unsigned char koloKernels[];  // the image that the library loa
 namespace kolo::test {
 namespace {
 
-using executor::cuda::Channel;
+using executor::cuda::ChannelState;
 using executor::cuda::Control;
 using executor::cuda::LaunchParams;
 using executor::cuda::Resident;
@@ -113,7 +113,7 @@ class Probe {
   };
   struct Shared {
     Control control;
-    Channel channel;
+    ChannelState channel;
     Resident resident;
     alignas(64) unsigned char lines[128];
   };

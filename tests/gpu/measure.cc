@@ -36,6 +36,7 @@
 #include "measure_ranks.h"
 #include "memory/device_memory.h"
 #include "mock_cuda/mock_cuda.h"
+#include "support/collectives_table.h"
 
 namespace kolo::test {
 namespace {
@@ -256,22 +257,10 @@ void measureBandwidth(const Options& options) {
 
 // One call of a collective; `count` elements are in a rank's larger buffer.
 koloResult_t call(koloCollective_t collective, const Rank& rank, const Buffers& buffers, std::size_t count) {
-  const void* const send = buffers.send();
-  void* const recv = buffers.recv();
-  const std::size_t block = count / static_cast<std::size_t>(rank.ranks);
-  const koloStream_t stream = rank.koloStream();
-  switch (collective) {
-    case koloCollectiveAllReduce: return koloAllReduce(send, recv, count, koloFloat32, koloSum, rank.comm, stream);
-    case koloCollectiveReduce: return koloReduce(send, recv, count, koloFloat32, koloSum, 0, rank.comm, stream);
-    case koloCollectiveBroadcast: return koloBroadcast(send, recv, count, koloFloat32, 0, rank.comm, stream);
-    case koloCollectiveAllGather: return koloAllGather(send, recv, block, koloFloat32, rank.comm, stream);
-    case koloCollectiveReduceScatter:
-      return koloReduceScatter(send, recv, block, koloFloat32, koloSum, rank.comm, stream);
-    case koloCollectiveAllToAll: return koloAllToAll(send, recv, block, koloFloat32, rank.comm, stream);
-    case koloCollectiveGather: return koloGather(send, recv, block, koloFloat32, 0, rank.comm, stream);
-    case koloCollectiveScatter: return koloScatter(send, recv, block, koloFloat32, 0, rank.comm, stream);
-    default: return koloBarrier(rank.comm, stream);
-  }
+  const bool isDivided = !test::isBarrier(collective) && test::rowOf(collective).isDivided();
+  const std::size_t block = count / static_cast<std::size_t>(isDivided ? rank.ranks : 1);
+  return test::call(collective,
+                    {buffers.send(), buffers.recv(), block, koloFloat32, koloSum, 0, rank.comm, rank.koloStream()});
 }
 
 // All collectives, as the planner chooses: small ones waited for and not, and large ones.

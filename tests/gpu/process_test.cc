@@ -18,6 +18,7 @@
 #include "process/job.h"
 #include "process/roles.h"
 #include "support/algorithms.h"
+#include "support/collectives_table.h"
 #include "support/oracle.h"
 
 using namespace kolo::test;
@@ -192,18 +193,8 @@ Bytes inputOf(const Problem& problem, int rank, unsigned salt) {
 
 koloResult_t call(const Problem& problem, void* send, void* recv, std::size_t count, koloComm_t comm,
                   koloStream_t stream) {
-  const koloDataType_t type = problem.datatype;
-  switch (problem.collective) {
-    case koloCollectiveAllReduce: return koloAllReduce(send, recv, count, type, problem.op, comm, stream);
-    case koloCollectiveReduce: return koloReduce(send, recv, count, type, problem.op, problem.root, comm, stream);
-    case koloCollectiveBroadcast: return koloBroadcast(send, recv, count, type, problem.root, comm, stream);
-    case koloCollectiveAllGather: return koloAllGather(send, recv, count, type, comm, stream);
-    case koloCollectiveReduceScatter: return koloReduceScatter(send, recv, count, type, problem.op, comm, stream);
-    case koloCollectiveAllToAll: return koloAllToAll(send, recv, count, type, comm, stream);
-    case koloCollectiveGather: return koloGather(send, recv, count, type, problem.root, comm, stream);
-    case koloCollectiveScatter: return koloScatter(send, recv, count, type, problem.root, comm, stream);
-    default: return koloBarrier(comm, stream);
-  }
+  return kolo::test::call(problem.collective,
+                          {send, recv, count, problem.datatype, problem.op, problem.root, comm, stream});
 }
 
 // What is behind what a rank receives stays as it is.

@@ -57,7 +57,7 @@ TEST_CASE("a resident kernel tells the stream that an operation is done before i
   REQUIRE(page.memory != MAP_FAILED);
   auto* const control = new (page.memory) Control{};
   device::storeRelaxed(control->quit, 1);
-  Channel channel{};
+  ChannelState channel{};
   Resident resident{};
   const auto places = std::make_unique<LaunchParams[]>(kResidentPlaces);
   places[1] = LaunchParams{};

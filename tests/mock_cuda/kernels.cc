@@ -6,10 +6,10 @@
 #include <cstring>
 #include <tuple>
 
+#include "emulated/block_reduce.h"
+#include "emulated/emulated_team.h"
 #include "executor/cuda/block_main.h"
 #include "executor/cuda/resident.h"
-#include "executor/emulated/block_reduce.h"
-#include "executor/emulated/emulated_team.h"
 #include "mock_cuda/world.h"
 
 namespace kolo::test::mock {
@@ -82,7 +82,7 @@ class MockPlatform {
   bool write(int, std::uint64_t, const void*, std::uint64_t) { return false; }
   void reduce(const device::BlockIndex& index, const device::Work& work, koloDataType_t datatype,
               const device::ReduceArgs& args) {
-    executor::reduceInBlock(index, datatype, work.op, args);
+    executor::reduceInBlock(index, datatype, work.fold.op, args);
   }
 
  private:

@@ -271,7 +271,7 @@ static int stall(const Device* device, char* why, size_t whyBytes) {
 }
 
 static int linkOpen(void* opened, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory,
-                    void** linked, void** mapped, char* why, size_t whyBytes) {
+                    void** linked, void** mapped, uint64_t* bytes, char* why, size_t whyBytes) {
   Device* device = opened;
   Address peer;
   Link* link;
@@ -295,6 +295,12 @@ static int linkOpen(void* opened, const koloTransportBlob* peerAddress, const ko
   device->links = link;
   *mapped = NULL;
   *linked = link;
+  pthread_rwlock_rdlock(&memoriesLock);
+  *bytes = 0;
+  for (const Memory* memory = memories; memory != NULL; memory = memory->next) {
+    if (memory->id == link->memory) *bytes = memory->bytes;
+  }
+  pthread_rwlock_unlock(&memoriesLock);
   leave(device);
   return KOLO_TRANSPORT_OK;
 }

@@ -128,8 +128,9 @@ static int mapFile(const Descriptor* peer, Link* link, void** mapped, char* why,
     return fail(why, whyBytes, code, "%s: %s", path, strerror(errno));
   }
   struct stat info;
-  if (fstat(fd, &info) != 0 || info.st_ino != peer->inode || (uint64_t)info.st_size < peer->fdOffset ||
-      (uint64_t)info.st_size - peer->fdOffset < peer->bytes) {
+  const int seals = fcntl(fd, F_GET_SEALS); /* a file that may shrink would kill who touches what is gone (SIGBUS) */
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &info) != 0 || info.st_ino != peer->inode ||
+      (uint64_t)info.st_size < peer->fdOffset || (uint64_t)info.st_size - peer->fdOffset < peer->bytes) {
     close(fd);
     return fail(why, whyBytes, KOLO_TRANSPORT_ERROR, "%s is no longer the registered memory", path);
   }
@@ -155,7 +156,7 @@ static int readPeer(const Device* device, const koloTransportBlob* address, cons
 }
 
 static int linkOpen(void* opened, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory,
-                    void** linked, void** mapped, char* why, size_t whyBytes) {
+                    void** linked, void** mapped, uint64_t* bytes, char* why, size_t whyBytes) {
   const Device* device = opened;
   Address peer;
   Descriptor descriptor;
@@ -182,6 +183,7 @@ static int linkOpen(void* opened, const koloTransportBlob* peerAddress, const ko
     return code;
   }
   *linked = link;
+  *bytes = descriptor.bytes; /* mapFile has found so many; in this process, the peer's own number */
   return KOLO_TRANSPORT_OK;
 }
 

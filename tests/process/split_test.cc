@@ -55,8 +55,23 @@ void mustSum(koloComm_t comm) {
   MUST(sum == ranks * (ranks + 1) / 2);
 }
 
-// The i-th of various splits; KOLO_COMM_NULL for a rank that is left out.
+// A group of the even or the odd ranks, which its members alone make.
+koloComm_t groupOfEverySecond(koloComm_t parent, int number) {
+  int rank = -1, ranks = 0;
+  MUST_OK(koloCommUserRank(parent, &rank));
+  MUST_OK(koloCommCount(parent, &ranks));
+  std::vector<int> list;
+  for (int other = rank % 2; other < ranks; other += 2) list.push_back(other);
+  koloComm_t group = nullptr;
+  const std::string name = "group " + std::to_string(number);  // each is another one
+  MUST_OK(koloCommCreateGroup(parent, list.data(), static_cast<int>(list.size()), name.c_str(), &group, nullptr));
+  mustSum(group);
+  return group;
+}
+
+// The i-th of various splits and groups; KOLO_COMM_NULL for a rank that is left out.
 koloComm_t splitSomehow(koloComm_t parent, int i, int rank) {
+  if (i % 8 == 5) return groupOfEverySecond(parent, i);
   const int colors[] = {0, rank % 2, rank, rank == i % 3 ? KOLO_SPLIT_NOCOLOR : 1};
   koloComm_t child = nullptr;
   MUST_OK(koloCommSplit(parent, colors[i % 4], i % 3 == 0 ? -rank : rank, &child, nullptr));
@@ -64,8 +79,8 @@ koloComm_t splitSomehow(koloComm_t parent, int i, int rank) {
   return child;
 }
 
-// Splits that are made, used and kept, from a parent for each thread; the latter half of them from children of the
-// parent. arguments: threads, and splits in each.
+// Splits and groups that are made, used and kept, from a parent for each thread; the latter half of them from children
+// of the parent. arguments: threads, and splits in each.
 int splitMany(const std::vector<std::string>& arguments) {
   const int threads = std::stoi(arguments[0]), splits = std::stoi(arguments[1]);
   koloComm_t world = nullptr;
@@ -74,7 +89,7 @@ int splitMany(const std::vector<std::string>& arguments) {
   MUST_OK(koloCommUserRank(world, &rank));
   std::vector<koloComm_t> parents(static_cast<std::size_t>(threads));
   for (koloComm_t& parent : parents) MUST_OK(koloCommSplit(world, 0, rank, &parent, nullptr));
-  MUST(dumpedMappings("kolo-pool") == 0);  // the kernel would take memory for all of it
+  MUST(dumpedMappings("kolo-arena") == 0);  // the kernel would take memory for all of it
   const Holdings before = Holdings::now();
   const auto make = [&](koloComm_t parent, std::vector<koloComm_t>& children) {
     for (int i = 0; i < splits; ++i) {
@@ -122,7 +137,10 @@ int splitInLittleRoom(const std::vector<std::string>& arguments) {
       MUST_OK(koloCommSplit(world, 0, 0, &child, nullptr));
       mustSum(child);
     }
+    const koloComm_t group = groupOfEverySecond(children[0], round);
     for (const koloComm_t child : children) MUST_OK(koloCommDestroy(child));
+    mustSum(group);
+    MUST_OK(koloCommDestroy(group));
   }
   MUST_OK(koloCommDestroy(world));
   return 0;
@@ -211,7 +229,7 @@ KOLO_ROLE(splitInLockedMemory);
 
 }  // namespace
 
-TEST_CASE("a hundred splits on one host take no file, no thread and no mapping, from one thread and from eight") {
+TEST_CASE("a hundred splits and groups on one host take no file, thread or mapping, from one thread and from eight") {
   const bool isThreaded = GENERATE(false, true);
   const std::vector<std::string> arguments =
       isThreaded ? std::vector<std::string>{"8", "16"} : std::vector<std::string>{"1", "100"};
@@ -224,12 +242,12 @@ TEST_CASE("a hundred splits on one host take no file, no thread and no mapping, 
   }
 }
 
-TEST_CASE("splits work when a rank has room for few of them, or for none") {
+TEST_CASE("splits and groups work when a rank has room for few of them, or for none") {
   for (const char* bytes : {"12000000", "5000000"})
     Job(2, "splitInLittleRoom", {bytes, "12"}, {{"KOLO_TRANSPORTS", "shm"}}).expectSuccess();
 }
 
-TEST_CASE("splits work over a transport that maps and does not share links") {
+TEST_CASE("splits and groups work over a transport that maps and does not share links") {
   const char* const plugin = std::getenv("KOLO_TEST_PLUGIN");
   REQUIRE(plugin != nullptr);
   const Environment environment{{"KOLO_TRANSPORT_PLUGINS", plugin}, {"KOLO_TRANSPORTS", "tmpfile"}};

@@ -7,6 +7,8 @@
 #include <functional>
 #include <limits>
 
+#include "support/collectives_table.h"
+
 namespace kolo::tests {
 namespace {
 
@@ -233,15 +235,9 @@ Bytes foldBlock(const Problem& problem, const std::vector<const std::uint8_t*>& 
 
 }  // namespace
 
-bool Problem::reduces() const {
-  return collective == koloCollectiveAllReduce || collective == koloCollectiveReduce ||
-         collective == koloCollectiveReduceScatter;
-}
+bool Problem::reduces() const { return !test::isBarrier(collective) && test::rowOf(collective).reduces; }
 
-bool Problem::rooted() const {
-  return collective == koloCollectiveReduce || collective == koloCollectiveBroadcast ||
-         collective == koloCollectiveGather || collective == koloCollectiveScatter;
-}
+bool Problem::rooted() const { return !test::isBarrier(collective) && test::rowOf(collective).hasRoot; }
 
 std::size_t Problem::extent(const std::vector<Block>& blocks) {
   std::size_t end = 0;
@@ -259,20 +255,16 @@ std::vector<std::vector<Bytes>> expectedOutputs(const Problem& problem,
     return Bytes(begin, begin + range.count * size);
   };
   std::vector<std::vector<Bytes>> outputs(n);
+  if (test::isBarrier(problem.collective)) return outputs;
+  const test::Collective& row = test::rowOf(problem.collective);
   Bytes shared;
-  if (problem.collective == koloCollectiveAllReduce || problem.collective == koloCollectiveReduce) {
-    shared = foldBlock(problem, inputs, 0);
-  }
+  if (row.reduces && !row.sendDivided) shared = foldBlock(problem, inputs, 0);
   for (std::size_t rank = 0; rank < n; ++rank) {
     for (std::size_t block = 0; block < problem.recv[rank].size(); ++block) {
-      switch (problem.collective) {
-        case koloCollectiveAllReduce:
-        case koloCollectiveReduce: outputs[rank].push_back(shared); break;
-        case koloCollectiveReduceScatter: outputs[rank].push_back(foldBlock(problem, inputs, rank)); break;
-        case koloCollectiveBroadcast: outputs[rank].push_back(blockOf(root, 0)); break;
-        case koloCollectiveScatter: outputs[rank].push_back(blockOf(root, rank)); break;
-        case koloCollectiveAllToAll: outputs[rank].push_back(blockOf(block, rank)); break;
-        default: outputs[rank].push_back(blockOf(block, 0)); break;  // gathers
+      if (!row.reduces) {
+        outputs[rank].push_back(blockOf(row.recvDivided ? block : root, row.sendDivided ? rank : 0));
+      } else {
+        outputs[rank].push_back(row.sendDivided ? foldBlock(problem, inputs, rank) : shared);
       }
     }
   }

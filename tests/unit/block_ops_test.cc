@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "device/copy_short.h"
-#include "executor/emulated/block_reduce.h"
+#include "emulated/block_reduce.h"
 #include "executor/host/reduce.h"
 #include "reduce_fixture.h"
 

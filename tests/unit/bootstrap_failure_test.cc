@@ -300,7 +300,7 @@ TEST_CASE("a question is answered by the rank asked, and empty where nobody can 
   const auto nothing = [](const Failure&) {};
   for (std::size_t i = 0; i < 4; ++i) {
     controls[i]->subscribe(5, upTo(4), nothing,
-                           [i](std::string_view question) { return fmt::format("{} of {}", question, i); });
+                           [i](int, std::string_view question) { return fmt::format("{} of {}", question, i); });
   }
   controls[2]->subscribe(6, upTo(4), nothing);
   const auto ask = [&](std::size_t from, std::uint64_t key, int to) {

@@ -3,12 +3,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <future>
+#include <random>
 #include <vector>
 
+#include "bootstrap/member_link.h"
+#include "bootstrap/reactor.h"
 #include "bootstrap_child.h"
 #include "support/deadline.h"
+#include "support/seed.h"
 
 using namespace kolo;
 using namespace kolo::bootstrap;
@@ -125,6 +130,147 @@ TEST_CASE("strangers do not disturb a job", "[bootstrap]") {
   REQUIRE(zero.ok());
   REQUIRE(one.ok());
   leaveAll({zero.value(), one.value()});
+}
+
+namespace {
+
+// A hub that says what it wants to one rank.
+class LyingHub {
+ public:
+  LyingHub() {
+    REQUIRE(initialiseCrypto().ok());
+    std::array<int, 2> ends{};
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) == 0);
+    socket_ = Socket(ends[0]);
+    Session theirs(Session::Side::kClient, Secret{}, "client", "server");
+    REQUIRE(session_.check(theirs.prove()) == Reply::kOk);
+    REQUIRE(theirs.check(session_.prove()) == Reply::kOk);
+    REQUIRE(reactor_.call([&] { link->start(Socket(ends[1]), theirs); }));
+  }
+  ~LyingHub() {
+    (void)reactor_.call([&] { link->close(); });
+  }
+  void tell(std::string_view plain) {
+    std::string bytes;
+    session_.seal(plain, bytes);
+    for (std::size_t sent = 0; sent < bytes.size();) {
+      const ssize_t now = ::send(socket_.fd(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+      if (now < 0 && errno != EAGAIN) return;  // the rank has given this hub up
+      sent += now > 0 ? static_cast<std::size_t>(now) : 0;
+    }
+  }
+  template <class Step>
+  void onReactor(const Step& step) {
+    REQUIRE(reactor_.call(step));
+  }
+
+ private:
+  Reactor& reactor_ = *Reactor::get().value();
+  Socket socket_;
+  Session session_{Session::Side::kHub, Secret{}, "client", "server"};
+
+ public:
+  const std::shared_ptr<MemberLink> link = std::make_shared<MemberLink>(reactor_, 1);
+};
+
+// Fields at random, as many as any frame has, and often small numbers.
+std::string randomFrame(std::mt19937_64& random, Frame first, std::uint64_t kinds) {
+  Encoder encoder = frame(static_cast<Frame>(static_cast<std::uint64_t>(first) + random() % kinds));
+  for (std::uint64_t fields = random() % 8; fields > 0; --fields) {
+    const std::uint64_t number = random() % 2 == 0 ? random() % 4 : random();
+    switch (random() % 4) {
+      case 0: encoder.number(number); break;
+      case 1: encoder.number(static_cast<std::uint32_t>(number)); break;
+      case 2: encoder.number(static_cast<std::int32_t>(number)); break;
+      default: encoder.text(std::string(random() % 50, 'x')); break;
+    }
+  }
+  return encoder.take();
+}
+
+}  // namespace
+
+TEST_CASE("an answer is taken from the rank alone that was asked", "[bootstrap][lies]") {
+  LyingHub hub;
+  const auto answer = std::make_shared<PendingAnswer>();
+  hub.onReactor([&] { hub.link->ask(5, 3, "news", answer); });
+  for (const auto& [rank, text] : {std::pair(2, "lies"), std::pair(-1, "lies"), std::pair(3, "news of 3")})
+    hub.tell(frame(Frame::kAnswered).number(std::uint64_t{1}).number(std::int32_t{rank}).text(text).take());
+  const std::string* const told = answer->wait(kPatienceMs);
+  REQUIRE(told != nullptr);
+  CHECK(*told == "news of 3");
+}
+
+TEST_CASE("frames of a hub altered at random end the connection, and nothing else", "[bootstrap][lies][fuzz]") {
+  for (kolo::test::Rounds rounds(955); rounds.next();) {
+    std::mt19937_64 random(rounds.seed());
+    LyingHub hub;
+    const auto exchange = std::make_shared<Exchange>();
+    const auto answer = std::make_shared<PendingAnswer>();
+    exchange->blobs.resize(3);
+    hub.onReactor([&] {
+      hub.link->gather({1, 1}, exchange, frame(Frame::kGather).take());
+      hub.link->ask(1, 1, "news", answer);
+    });
+    for (int i = 0; i < 50; ++i) hub.tell(randomFrame(random, Frame::kWelcome, 11));
+  }
+}
+
+// A rank that holds the secret sends frames of its own. The worst that comes of them is its own end.
+TEST_CASE("frames altered at random end their sender's connection, and nothing else", "[bootstrap][lies][fuzz]") {
+  for (kolo::test::Rounds rounds(953); rounds.next();) {
+    std::mt19937_64 random(rounds.seed());
+    const koloUniqueId id = newId();
+    Result<Dialled> liar = dial(contentsOf(id), Clock::now() + 20s);
+    REQUIRE(liar.ok());
+    const auto tell = [&](std::string_view plain) {
+      std::string bytes;
+      liar.value().session.seal(plain, bytes);
+      (void)::send(liar.value().socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    };
+    tell(rawJoin(2, 3, KOLO_VERSION_CODE));
+    std::array<ControlPtr, 2> honest;
+    onThreads(2, [&](int rank) {
+      Result<ControlPtr> joined = join(id, rank, 3, kPatienceMs);
+      if (joined.ok()) honest[static_cast<std::size_t>(rank)] = joined.take();
+    });
+    REQUIRE((honest[0] != nullptr && honest[1] != nullptr));
+    for (int i = 0; i < 30; ++i)
+      tell(randomFrame(random, random() % 4 == 0 ? Frame{} : Frame::kJoin, random() % 4 == 0 ? 256 : 10));
+    std::array<Status, 2> gathered;
+    onThreads(2, [&](int rank) {
+      const auto at = static_cast<std::size_t>(rank);
+      gathered[at] = honest[at]->allGather(0xabcdef, 1, {0, 1}, rank, "", kPatienceMs).status();
+    });
+    CHECK(gathered[0].message() == "");
+    CHECK(gathered[1].message() == "");
+    liar.value().socket.close();
+    leaveAll({honest[0], honest[1]});
+  }
+}
+
+TEST_CASE("greetings altered at random keep nobody from joining", "[bootstrap][lies][fuzz]") {
+  for (kolo::test::Rounds rounds(954); rounds.next();) {
+    std::mt19937_64 random(rounds.seed());
+    const koloUniqueId id = newId();
+    const IdContents contents = contentsOf(id);
+    Result<ControlPtr> zero = error(koloInternalError, "unset");
+    std::thread first([&] { zero = join(id, 0, 2, kPatienceMs); });
+    for (int i = 0; i < 20; ++i) {
+      ClientHello hello;
+      hello.tag = tagOf(contents.secret);
+      std::string greeting = encode(hello) + std::string(random() % 200, 'p');
+      for (std::uint64_t changes = random() % 4; changes > 0; --changes)
+        greeting[random() % greeting.size()] = static_cast<char>(random());
+      const Socket socket = knock(contents);
+      push(socket, greeting.substr(0, random() % greeting.size()));
+    }
+    Result<ControlPtr> one = join(id, 1, 2, kPatienceMs);
+    first.join();
+    CHECK(zero.status().message() == "");
+    CHECK(one.status().message() == "");
+    if (zero.ok() && one.ok()) leaveAll({zero.value(), one.value()});
+  }
 }
 
 namespace {

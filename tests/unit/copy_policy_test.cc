@@ -63,7 +63,7 @@ TEST_CASE("where ranks share cores, what is given to the root of a gather is sta
     work.root = 1;
     work.sendLayout.count = bytes;
     work.elementBytes = 1;
-    work.pairsFromBytes = 8192;
+    work.header.pairsFromBytes = 8192;
     work.sharing.input = device::Offer::kAddress;
     return policy.mayStageEarly(work);
   };

@@ -2,14 +2,26 @@
 // read, sent or written outside of what was given for that.
 #include <array>
 #include <catch2/catch.hpp>
+#include <climits>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <random>
 #include <thread>
 #include <vector>
 
+#include "algorithms/names.h"
+#include "base/caller.h"
 #include "base/settings.h"
+#include "base/terms.h"
+#include "bootstrap/wire.h"
 #include "comm/factory.h"
+#include "comm/sent_arrays.h"
+#include "comm/subgroups.h"
+#include "failure/cause.h"
+#include "links/blob.h"
+#include "support/seed.h"
 #include "support/settings_scope.h"
 #include "support/text.h"
 
@@ -273,6 +285,190 @@ TEST_CASE("the buffers that a header offers lie inside of what its writer has re
     liar.join();
     expectDistrust(status, "a header that offers memory at offset");
     CHECK(contains(status.message(), "all_gather"));
+  }
+}
+
+// ---- windows
+
+// What a rank says of its part of a window: `claimed` bytes, by the links of memory with `bytes` of them. Before it the
+// windows that the rank has abandoned.
+std::string partOf(Communicator& rank, unsigned char* memory, std::uint64_t bytes, std::uint64_t claimed,
+                   const std::vector<std::uint32_t>& abandoned, std::vector<std::unique_ptr<transport::Memory>>& keep) {
+  links::BlobWriter blob;
+  blob.put(static_cast<std::uint32_t>(abandoned.size()));
+  for (const std::uint32_t index : abandoned) blob.put(index);
+  const auto& devices = rank.peers().devices();
+  blob.put(claimed).put(reinterpret_cast<std::uint64_t>(memory)).put(static_cast<std::uint32_t>(devices.size()));
+  for (const auto& device : devices) {
+    auto registered = device->registerMemory({sizeof(koloTransportMemory), memory, bytes, -1, 0, koloMemoryHost});
+    blob.putText(device->name()).putBlob(device->address());
+    blob.putBlob(registered.ok() ? registered.value()->descriptor() : koloTransportBlob{});
+    if (registered.ok()) keep.push_back(registered.take());
+  }
+  return blob.text();
+}
+
+// The honest rank registers `memory`, while the liar says what it says.
+Result<Window*> windowBeside(Couple& couple, std::vector<unsigned char>& memory, const std::string& said) {
+  Result<Window*> window = error(koloInternalError, "unset");
+  couple.onBoth([&](Communicator& rank) {
+    if (rank.rank() == kHonest) {
+      window = rank.backend().addWindow(memory.data(), memory.size());
+    } else {
+      (void)rank.membership().allGather(said);
+      (void)rank.membership().allGather(links::BlobWriter().put(std::uint8_t{1}).text());
+    }
+  });
+  return window;
+}
+
+TEST_CASE("a part of a window that is longer than what can be reached of it is not used", "[lies]") {
+  constexpr std::uint64_t kPart = 4096;
+  for (const std::uint64_t claimed : {kPart, kPart + 1, std::uint64_t{1} << 40, UINT64_MAX}) {
+    INFO(claimed << " bytes");
+    Couple couple("shm");
+    std::vector<unsigned char> mine(kPart), theirs(kPart);
+    std::vector<std::unique_ptr<transport::Memory>> keep;
+    const Result<Window*> window =
+        windowBeside(couple, mine, partOf(couple.liar(), theirs.data(), kPart, claimed, {}, keep));
+    REQUIRE(window.status().message() == "");
+    CHECK(window.value()->zeroCopy == (claimed == kPart));
+  }
+}
+
+TEST_CASE("a link to less memory than a rank is going to use is refused", "[lies]") {
+  Couple couple("shm");
+  std::vector<unsigned char> memory(4096);
+  transport::Device& theirs = *couple.liar().peers()[kHonest].device;
+  transport::Device& mine = *couple.honest().peers()[kLiar].device;
+  const auto registered =
+      theirs.registerMemory({sizeof(koloTransportMemory), memory.data(), memory.size(), -1, 0, koloMemoryHost});
+  REQUIRE(registered.status().message() == "");
+  const auto open = [&](std::uint64_t least) {
+    return mine.openLink(theirs.address(), registered.value()->descriptor(), least).status();
+  };
+  CHECK(open(4096).message() == "");
+  CHECK(open(4097).code() == koloRemoteError);
+  CHECK(contains(open(4097).message(), "the peer's memory has 4096 bytes, expected 4097 or more"));
+}
+
+TEST_CASE("a window that one rank says twice to have abandoned is there for the others", "[lies]") {
+  Couple couple("shm");
+  couple.registerWindows(4096);
+  std::vector<unsigned char> mine(4096), theirs(4096);
+  std::vector<std::unique_ptr<transport::Memory>> keep;
+  const Result<Window*> second =
+      windowBeside(couple, mine, partOf(couple.liar(), theirs.data(), 4096, 4096, {0, 0, 77}, keep));
+  REQUIRE(second.status().message() == "");
+  CHECK(second.value()->index == 1);
+  CHECK(couple.honest().windows().find(couple.window(kHonest), 16).index == 1);  // + 1
+  CHECK(couple.honest().windows().at(0).begin == couple.window(kHonest));
+}
+
+// ---- groups and arrays
+
+TEST_CASE("a number of the next group that would leave none is refused", "[lies]") {
+  const std::vector<int> ranks{0, 1};
+  for (const std::uint64_t next : {std::uint64_t{0}, (std::uint64_t{1} << 48) + 1, UINT64_MAX}) {
+    Couple couple("shm");
+    Status status;
+    couple.onBoth([&](Communicator& rank) {
+      if (rank.rank() == kHonest) {
+        status = createGroup(rank, ranks, groupOptions(rank, ranks, {}, "group", nullptr), 0).status();
+        return;
+      }
+      const links::Membership& whole = rank.membership();
+      std::uint64_t list = mixKeys(whole.key, ~std::uint64_t{2});
+      for (const int each : ranks) list = mixKeys(list, static_cast<std::uint64_t>(each));
+      links::BlobWriter arrival;
+      arrival.put(std::int32_t{koloSuccess}).putText("").putText("group").put(next).put(std::uint64_t{0});
+      (void)whole.control->allGather(whole.key, bootstrap::kPartialSequence | list, whole.members, kLiar,
+                                     arrival.text(), whole.initTimeoutMs);
+    });
+    CHECK(status.code() == koloRemoteError);
+    CHECK(contains(status.message(), "rank 1 of world proposes"));
+    CHECK_FALSE(couple.honest().failed());
+  }
+}
+
+TEST_CASE("a rank that asks in the name of another gets, and takes, none of its arrays", "[lies]") {
+  SentArrays sent, ofOne;
+  sent.add(1, "for rank 1");
+  const std::string question = ofOne.question(1, 0);
+  CHECK(SentArrays::descriptionIn(sent.answer(2, question).value_or("")) == "");
+  ofOne.count(0);
+  CHECK(SentArrays::descriptionIn(sent.answer(2, ofOne.question(1, 0)).value_or("")) == "");  // which drops the first
+  CHECK(SentArrays::descriptionIn(sent.answer(1, question).value_or("")) == "for rank 1");
+}
+
+// ---- answers
+
+TEST_CASE("an account of a rank that does not exist is none", "[lies]") {
+  using failure::Account;
+  Account account;
+  account.waits = true;
+  for (const int peer : {-1, 0, 3}) {
+    account.peer = peer;
+    CHECK(Account::decode(account.encode(), 4).has_value());
+  }
+  for (const int peer : {-2, 4, 0x20000000, INT_MIN, INT_MAX}) {
+    account.peer = peer;
+    CHECK_FALSE(Account::decode(account.encode(), 4).has_value());
+  }
+  account.peer = 1;
+  account.waitedNs = -1;
+  CHECK_FALSE(Account::decode(account.encode(), 4).has_value());
+}
+
+TEST_CASE("every word that a rank may say it has called has a name", "[lies]") {
+  for (std::uint64_t word = 0; word < std::uint64_t{1} << 18; word += 7) {
+    const auto signature = device::Signature::unpack(word);
+    REQUIRE_FALSE(failure::labelOf(signature, 1, "world").empty());
+    REQUIRE_FALSE(describe({signature, 1}).empty());
+  }
+}
+
+TEST_CASE("accounts and terms altered at random are refused, or said in words", "[lies][fuzz]") {
+  for (test::Rounds rounds(951); rounds.next();) {
+    std::mt19937_64 random(rounds.seed());
+    const auto noise = [&] {
+      std::string text(random() % 100, '\0');
+      for (char& byte : text) byte = static_cast<char>(random() % 3 == 0 ? random() : random() % 3);
+      return text;
+    };
+    for (int i = 0; i < 100; ++i) {
+      const std::optional<failure::Account> account = failure::Account::decode(noise(), 4);
+      if (account) CHECK((account->peer >= -1 && account->peer < 4));
+      struct OfTwo final : Terms {
+        std::size_t parts() const override { return 2; }
+        std::vector<Term> of(std::size_t part) const override { return {{part, "one"}, {part + 1, "two"}}; }
+      };
+      int asked = 0;
+      (void)failure::firstDifference(OfTwo(), 0, 1, [&](failure::Asked, std::uint64_t) {
+        return ++asked < 10 ? std::make_shared<const std::string>(noise()) : nullptr;
+      });
+      CHECK(asked <= 10);
+    }
+  }
+}
+
+// ---- lines
+
+TEST_CASE("lines altered at random make a rank fail, or deliver a message, and write nowhere else", "[lies][fuzz]") {
+  for (test::Rounds rounds(952); rounds.next();) {
+    std::mt19937_64 random(rounds.seed());
+    Couple couple(random() % 2 == 0 ? "shm" : "tcp");
+    couple.exchangeOne();
+    couple.lie([&](MessageLine& line) {
+      line.kind = static_cast<MessageKind>(random() % 8);
+      auto* const bytes = reinterpret_cast<unsigned char*>(&line.bytes);
+      for (std::uint64_t changes = random() % 4; changes > 0; --changes)
+        bytes[random() % (sizeof line - sizeof line.number)] = static_cast<unsigned char>(random());
+    });
+    std::vector<unsigned char> data(4096, 1);
+    const WithTimeout brief(50);  // of what comes no more
+    (void)couple.receive(data.data(), 64);
+    CHECK(std::vector<unsigned char>(data.begin() + 64, data.end()) == std::vector<unsigned char>(4096 - 64, 1));
   }
 }
 

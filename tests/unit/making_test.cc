@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "base/settings.h"
-#include "comm/undertake.h"
+#include "comm/factory.h"
 #include "support/deadline.h"
 #include "support/one_core.h"
 #include "support/settings_scope.h"
@@ -112,19 +112,29 @@ TEST_CASE("a rank that fails or dies at any exchange of making a communicator is
 }
 
 TEST_CASE("a rank that does not hear how the ranks agreed on sharing memory ends that for all, at once", "[threads]") {
-  constexpr int kExchanges = 4;  // what room there is, what the ranks offer, by what they go, whether all are linked
-  for (int step = 1; step <= kExchanges; ++step) {
-    INFO("step " << step);
-    Makers makers(3, optionsFor("shm"));
-    makers.control(1).failAt(FaultyControl::Fault::kUnanswered, step);
-    const auto since = std::chrono::steady_clock::now();
-    expectAllNamed(makers.make(Makers::split), 1);
-    CHECK(makers.control(1).hasFailed());
-    const std::vector<Status> next = makers.make(Makers::split);
-    // Behind the last exchange the others have a pool, and this rank has none.
-    step < kExchanges ? expectAllMade(next) : expectAllNamed(next, 1);
-    CHECK_WITHIN(std::chrono::milliseconds(Makers::kPatienceMs) / 2, since);
-  }
+  Makers makers(3, optionsFor("shm"));
+  makers.control(1).failAt(FaultyControl::Fault::kUnanswered, 1);
+  const auto since = std::chrono::steady_clock::now();
+  expectAllNamed(makers.make(Makers::split), 1);
+  CHECK(makers.control(1).hasFailed());
+  // The others exchange what they have to say by the memory of all, and this rank does not.
+  expectAllNamed(makers.make(Makers::split), 1);
+  CHECK_WITHIN(std::chrono::milliseconds(Makers::kPatienceMs) / 2, since);
+}
+
+TEST_CASE("a rank that does not hear who has come to make a group is missed by the others at once", "[threads]") {
+  Makers makers(3, optionsFor("shm"));
+  makers.control(1).failAt(FaultyControl::Fault::kUnanswered, 1);
+  const auto since = std::chrono::steady_clock::now();
+  expectAllNamed(makers.make([](comm::Communicator& whole) -> Result<comm::Owned> {
+    KOLO_ASSIGN(comm::Owned made, Makers::group(whole));
+    KOLO_TRY(addUp(*made, 1));
+    return made;
+  }),
+                 1);
+  CHECK(makers.control(1).hasFailed());
+  expectAllMade(makers.make(Makers::group));
+  CHECK_WITHIN(std::chrono::milliseconds(Makers::kPatienceMs) / 2, since);
 }
 
 TEST_CASE("a rank that fails behind the exchanges of a split over shared memory is named by those who have made it",
@@ -178,11 +188,9 @@ TEST_CASE("a rank whose links take as long as they may says so while the others 
   const comm::Options options = optionsFor("late,shm");
   const std::vector<Status> statuses = makers.make([&](comm::Communicator& whole) {
     const comm::Membership& job = whole.membership();
-    return comm::undertake(job.control, 2, job.rank, 0, [&] {
-      comm::Membership membership{
-          .control = job.control, .key = 2, .members = job.members, .rank = job.rank, .initTimeoutMs = 4000};
-      return comm::Communicator::create(std::move(membership), options);
-    });
+    comm::Membership membership{
+        .control = job.control, .key = 2, .members = job.members, .rank = job.rank, .initTimeoutMs = 4000};
+    return comm::undertake(membership, [&] { return comm::Communicator::create(std::move(membership), options); });
   });
   expectAllNamed(statuses, 3);
   for (const Status& status : statuses) {

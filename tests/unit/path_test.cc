@@ -216,7 +216,7 @@ class World {
       work.recv = memory_.data() + 4;
       work.sendRef = {kPlace, 1};
       work.recvRef = {2 * kPlace, 2};
-      work.links = links_[at(rank)].data();
+      work.channel.links = links_[at(rank)].data();
     }
   }
 
@@ -229,11 +229,13 @@ class World {
     const Work& theirs = works_[at(writer)];
     const bool isInline = theirs.fitsHeader(theirs.bytesOf(theirs.partTo(reader).count));
     const bool hasBlock = isInline && gives(theirs, writer, reader);
-    link(reader, writer).theirSend = hasBlock ? kLie : offeredInput(theirs, reader);
-    link(reader, writer).theirRecv = hasBlock ? kLie : offeredOutput(theirs, reader);
+    link(reader, writer).headers.theirSend = hasBlock ? kLie : offeredInput(theirs, reader);
+    link(reader, writer).headers.theirRecv = hasBlock ? kLie : offeredOutput(theirs, reader);
   }
   // What is left of an earlier operation.
-  void forget(int reader, int writer) { link(reader, writer).theirSend = link(reader, writer).theirRecv = kLie; }
+  void forget(int reader, int writer) {
+    link(reader, writer).headers.theirSend = link(reader, writer).headers.theirRecv = kLie;
+  }
 
  private:
   static constexpr WindowRef kLie{3 * kPlace, 3};
@@ -279,8 +281,8 @@ void checkPairs(Collective collective, std::uint64_t bytes, std::uint64_t givers
           const Sharing mine{true, true, offered(input), Offer::kNothing, Start::kChecks};
           world[giver].sharing = sharingIn(mine, isDirect && isRooted ? start : Start::kChecks, true);
           world[receiver].sharing = {true, true, Offer::kNothing, offered(output), Start::kChecks};
-          world[giver].pairsFromBytes = giversLimit;
-          world[receiver].pairsFromBytes = receiversLimit;
+          world[giver].header.pairsFromBytes = giversLimit;
+          world[receiver].header.pairsFromBytes = receiversLimit;
           world.meet(giver, receiver);
           world.meet(receiver, giver);
           INFO("collective " << static_cast<int>(collective) << ", " << bytes << " bytes, limits " << giversLimit

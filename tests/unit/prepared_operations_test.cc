@@ -19,7 +19,7 @@ Operation bucket(std::uint64_t count) {
 
 void add(PreparedOperations& operations, const Operation& operation) {
   Prepared& made = operations.make();
-  made.work.headerCount = operation.count;
+  made.work.header.count = operation.count;
   made.counts = operation.counts;
   operations.remember(operation);
 }
@@ -45,7 +45,7 @@ TEST_CASE("every bucket of a model is prepared once") {
   }
   for (std::uint64_t count = 1; count <= 100; ++count) {
     REQUIRE(operations.recall(bucket(count)));
-    CHECK(operations.current().work.headerCount == count);
+    CHECK(operations.current().work.header.count == count);
   }
 }
 
@@ -69,7 +69,7 @@ TEST_CASE("what was forgotten is not recalled, and its place is used again") {
       const Prepared* const last = &operations.current();
       operations.forget();
       CHECK(&operations.current() == last);
-      CHECK(last->work.headerCount == count);
+      CHECK(last->work.header.count == count);
       CHECK_FALSE(operations.recall(bucket(count)));
       CHECK_FALSE(operations.recall(bucket(count - 1)));
     }
@@ -102,7 +102,6 @@ Operation listOf(std::size_t items, std::uint64_t count) {
   Operation operation = bucket(count);
   auto list = std::make_shared<List>();
   list->items.resize(items);
-  list->hash = count;
   operation.list = list;
   return operation;
 }

@@ -47,7 +47,7 @@ enum BlockStep : Small {
 struct Block {
   Small step = kOut;
   Small quits = 0;
-  Small served = 0;    // Channel::served: it outlives the instance
+  Small served = 0;    // ChannelState::served: it outlives the instance
   Small servedIn = 0;  // the instance in which it executed the last one
   bool operator==(const Block&) const = default;
 };

@@ -1,5 +1,6 @@
 #include "memory/shared_memory.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -39,6 +40,16 @@ TEST_CASE("shared memory is zero, page-aligned and rounded up to pages", "[memor
   CHECK(std::all_of(memory.data(), memory.data() + memory.bytes(), [](unsigned char byte) { return byte == 0; }));
 }
 
+TEST_CASE("nobody who has the file makes it shorter, or longer", "[memory][lies]") {
+  const SharedMemory memory = created(100);
+  const auto bytes = static_cast<off_t>(memory.bytes());
+  CHECK(ftruncate(memory.fd(), 0) != 0);
+  CHECK(ftruncate(memory.fd(), 2 * bytes) != 0);
+  CHECK(fcntl(memory.fd(), F_ADD_SEALS, F_SEAL_WRITE) != 0);
+  memory.data()[memory.bytes() - 1] = 1;
+  CHECK(memory.discard(0, memory.bytes()));  // pages may still go
+}
+
 TEST_CASE("another mapping of the file sees the same bytes", "[memory]") {
   const SharedMemory memory = created(100);
   auto* const again =
@@ -67,10 +78,11 @@ TEST_CASE("address space may be larger than the machine's memory, and gives part
 #endif
   constexpr std::size_t kBytes = std::size_t{1} << 42;
   CHECK(SharedMemory::create(kBytes, "test").status().code() == koloOutOfMemory);
-  auto reserved = SharedMemory::reserve(kBytes, "test");
+  auto reserved = SharedMemory::create(1, "test", kBytes);
   REQUIRE(reserved.status().message() == "");
   const SharedMemory memory = reserved.take();
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  CHECK(memory.bytes() == kBytes + page);
   unsigned char* const at = memory.data() + kBytes / 2;
   std::fill(at, at + 3 * page, 1);
   CHECK_FALSE(memory.discard(kBytes / 2 + 1, 2 * page));  // one whole page

@@ -24,6 +24,8 @@ struct Member {
 int openMember(const koloTransportHost& host, const char* purpose, Member* member, const Why& why);
 // An error of a member in a forked child.
 int checkProcess(const Member& member, const Why& why);
+// Of a memory to be registered, besides: a koloTransportMemory that is not whole, or a range of no bytes.
+int checkRange(const Member& member, const koloTransportMemory& range, const Why& why);
 int failAltered(const char* what, const Why& why);
 
 // A peer's blob, checked: whole; and proven. what: "address" or "descriptor".

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <memory>
 
-#include "../common/checks.h"
 #include "party.h"
 
 namespace kolo::connect {
@@ -43,10 +42,9 @@ struct PostedTable {
                             char* text, std::size_t bytes) {
     const Why why{text, bytes};
     return guard(why, [&] {
-      int code = checkProcess(deviceOf(opened).party(), why);
-      if (code == KOLO_TRANSPORT_OK) code = checkRange(*range, why);
-      if (code != KOLO_TRANSPORT_OK) return code;
       const Party& party = deviceOf(opened).party();
+      int code = checkRange(party, *range, why);
+      if (code != KOLO_TRANSPORT_OK) return code;
       Memory* memory = nullptr;
       Descriptor descriptor{};
       code = Transport::registerMemory(deviceOf(opened), *range, &memory, &descriptor, why);
@@ -59,18 +57,18 @@ struct PostedTable {
     });
   }
   static int linkOpen(void* opened, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory,
-                      void** linked, void**, char* text, std::size_t bytes) {
-    const Why why{text, bytes};
+                      void** linked, void**, std::uint64_t* bytes, char* text, std::size_t textBytes) {
+    const Why why{text, textBytes};
     return guard(why, [&] {
       const Party& party = deviceOf(opened).party();
       Address address;
       Descriptor descriptor;
-      int code = checkProcess(party, why);
-      if (code == KOLO_TRANSPORT_OK) code = readPeer(party, *peerAddress, *peerMemory, why, &address, &descriptor);
+      int code = readPeer(party, *peerAddress, *peerMemory, why, &address, &descriptor);
       if (code != KOLO_TRANSPORT_OK) return code;
       Link* link = nullptr;
       code = Transport::openLink(deviceOf(opened), address, descriptor, &link, why);
       *linked = link;
+      *bytes = descriptor.bytes;  // what puts may reach: the peer checks them, and drops the link of others
       return code;
     });
   }
@@ -95,9 +93,10 @@ struct PostedTable {
   // What a peer has sent, checked: both whole, proven, and of one device.
   static int readPeer(const Party& party, const koloTransportBlob& addressBlob, const koloTransportBlob& memoryBlob,
                       const Why& why, Address* address, Descriptor* descriptor) {
-    if (const int code = readAddress(party, addressBlob, why, address); code != KOLO_TRANSPORT_OK) return code;
-    if (const int code = readProven(party, memoryBlob, "descriptor", why, descriptor); code != KOLO_TRANSPORT_OK)
-      return code;
+    int code = checkProcess(party, why);
+    if (code == KOLO_TRANSPORT_OK) code = readAddress(party, addressBlob, why, address);
+    if (code == KOLO_TRANSPORT_OK) code = readProven(party, memoryBlob, "descriptor", why, descriptor);
+    if (code != KOLO_TRANSPORT_OK) return code;
     if (!same(descriptor->device, address->device))
       return why.fail(KOLO_TRANSPORT_ERROR, "the address and the descriptor come from different devices");
     return KOLO_TRANSPORT_OK;

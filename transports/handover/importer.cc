@@ -1,5 +1,6 @@
 #include "importer.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -114,7 +115,7 @@ int judge(const Reply& reply, const Request& request, const Address& address, co
 // One connection. kAgain: the exporter closed it, for it serves a bounded number at a time. told: what the exporter
 // said last of descriptors.
 int askOnce(const Address& address, const Descriptor& descriptor, const Key& key, Deadline deadline, const Why& why,
-            Hello* told, Socket* file) {
+            Hello* told, Socket* file, pid_t* process) {
   const Socket socket = network::socketForDial(AF_UNIX, SOCK_SEQPACKET);
   if (!socket.valid()) return why.fail(KOLO_TRANSPORT_ERROR, "opening a unix socket: %s", ErrorText(errno).text);
   if (const int code = connectOnce(socket.fd(), address, descriptor, why); code != KOLO_TRANSPORT_OK) return code;
@@ -137,6 +138,9 @@ int askOnce(const Address& address, const Descriptor& descriptor, const Key& key
   Reply reply;
   bool filesLost = false;
   if (!receiveReply(socket.fd(), &reply, file, &filesLost)) return kAgain;
+  ucred who{};
+  socklen_t bytes = sizeof who;
+  *process = getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &who, &bytes) == 0 ? who.pid : 0;
   return judge(reply, request, address, key, file->valid(), filesLost, why);
 }
 
@@ -172,21 +176,28 @@ int failForFiles(int errnum, std::uint64_t limit, int process, const Why& why) {
 }
 
 int fetchFile(const Address& address, const Descriptor& descriptor, const Key& key, Deadline deadline, const Why& why,
-              Socket* file) {
+              Socket* file, pid_t* process) {
   for (Hello told{};;) {
-    const int code = askOnce(address, descriptor, key, deadline, why, &told, file);
+    const int code = askOnce(address, descriptor, key, deadline, why, &told, file, process);
     if (code != kAgain && code != kOutOfFiles && code != kSilent) return code;
     if (code == kSilent || Clock::now() >= deadline) return explainVainWait(code, address, descriptor, told, why);
     std::this_thread::sleep_for(code == kOutOfFiles ? kRetryForFiles : kRetry);
   }
 }
 
+bool isSealed(int fd) {
+  const int seals = fcntl(fd, F_GET_SEALS);
+  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+}
+
 int mapRange(int fd, std::uint64_t offset, std::uint64_t bytes, const Why& why, Mapping* mapping) {
   struct stat info {};
+  if (!isSealed(fd))  // before its size is asked for
+    return why.fail(KOLO_TRANSPORT_ERROR, "the peer's file may shrink, expected one that is sealed (F_SEAL_SHRINK)");
   if (fstat(fd, &info) != 0)
     return why.fail(KOLO_TRANSPORT_ERROR, "fstat of the peer's file: %s", ErrorText(errno).text);
   const auto size = static_cast<std::uint64_t>(info.st_size);
-  if (offset > size || bytes > size - offset) {  // touching pages past the end would be SIGBUS
+  if (bytes == 0 || offset > size || bytes > size - offset) {  // touching pages past the end would be SIGBUS
     return why.fail(KOLO_TRANSPORT_ERROR, "the peer's file has %llu bytes, expected at least %llu from offset %llu on",
                     static_cast<unsigned long long>(size), static_cast<unsigned long long>(bytes),
                     static_cast<unsigned long long>(offset));

@@ -71,7 +71,7 @@ int checkMachine(const Party& party, const Address& address, const Why& why) {
 }
 
 int fetch(const Party& party, const Address& address, const Descriptor& descriptor, const Why& why,
-          network::Socket* file) {
+          network::Socket* file, pid_t* process) {
   if (descriptor.socketName[0] == '\0') {
     if (descriptor.serverErrno == 0) {
       return why.fail(KOLO_TRANSPORT_UNREACHABLE,
@@ -80,7 +80,7 @@ int fetch(const Party& party, const Address& address, const Descriptor& descript
     return failForFiles(descriptor.serverErrno, descriptor.limit, address.pid, why);
   }
   const Deadline deadline = network::Clock::now() + std::chrono::milliseconds(party.timeoutMs);
-  return fetchFile(address, descriptor, party.key, deadline, why, file);
+  return fetchFile(address, descriptor, party.key, deadline, why, file, process);
 }
 
 }  // namespace kolo::handover

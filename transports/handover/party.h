@@ -4,7 +4,6 @@
 // Thread safety: as the transport table demands: one party from one thread at a time, different ones concurrently.
 #pragma once
 
-#include "../common/checks.h"
 #include "../common/member.h"
 #include "exporter.h"
 #include "importer.h"
@@ -29,7 +28,8 @@ IdKey offer(Party& party, const Exported& memory, std::uint64_t fdOffset, Descri
 template <class Offer>
 int readPeer(const Party& party, const koloTransportBlob& addressBlob, const koloTransportBlob& memoryBlob,
              const Why& why, Address* address, Offer* offered) {
-  const int code = readProven(party, addressBlob, "address", why, address);
+  int code = checkProcess(party, why);
+  if (code == KOLO_TRANSPORT_OK) code = readProven(party, addressBlob, "address", why, address);
   return code == KOLO_TRANSPORT_OK ? readProven(party, memoryBlob, "descriptor", why, offered) : code;
 }
 // That both come from one process.
@@ -40,9 +40,9 @@ inline bool isInProcess(const Party& party, const Address& address) {
 }
 // The peer's memory, in this process.
 int findHere(const Descriptor& descriptor, const Why& why, Exported* memory);
-// The file of a peer in another process of this machine. REQUIRES: it has one.
+// The file of a peer in another process of this machine, and that process, as fetchFile() says. REQUIRES: it has one.
 int fetch(const Party& party, const Address& address, const Descriptor& descriptor, const Why& why,
-          network::Socket* file);
+          network::Socket* file, pid_t* process);
 
 // Of the same machine, or UNREACHABLE.
 int checkMachine(const Party& party, const Address& address, const Why& why);

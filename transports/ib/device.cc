@@ -8,26 +8,18 @@
 namespace kolo::ib {
 namespace {
 
-using connect::Decision;
-using std::chrono::milliseconds;
-
-// How long a dialler waits for the way that its peer is making.
-constexpr milliseconds kPatience{200};
 constexpr char kPurpose[] = "kolo transport ib";
-// A peer that cannot be reached may be able to reach this one: it is given so long to dial.
-constexpr milliseconds kGrace{1000};
 
 }  // namespace
 
 int Device::open(const koloTransportHost& host, koloTransportBlob* address, const Why& why) {
-  constexpr std::size_t kEndOfLog = offsetof(koloTransportHost, log) + sizeof host.log;
-  if (host.size >= kEndOfLog) log_ = host.log;
+  logTo(host);
   settings_ = readSettings(host);
   if (const int code = openMember(host, kPurpose, &party_, why); code != KOLO_TRANSPORT_OK) return code;
   key_ = deriveKey(host.communicator, "kolo transport ib lanes");
   if (const int code = nics_.open(settings_, why); code != KOLO_TRANSPORT_OK) return code;
   if (const int code = makeProbes(why); code != KOLO_TRANSPORT_OK) return code;
-  home_.emplace(Home{nics_, regions_, settings_, key_, probeRoom_.data(), probes_->target(), log_});
+  home_.emplace(Home{nics_, regions_, settings_, key_, probeRoom_.data(), probes_->target(), logger()});
   service_.reset(new Service(*home_, *this));
   if (const int errnum = host.ranks > 1 ? service_->start() : 0; errnum != 0) {
     return why.fail(KOLO_TRANSPORT_ERROR, "starting a thread: %s", ErrorText(errnum).text);
@@ -65,6 +57,7 @@ Device::~Device() {
   connect::closeParty(party_);
   drain(nullptr);
   if (service_ != nullptr) service_->stop();
+  (void)takeArrived();  // ways are of the NICs, which end before the connector
   ways_.clear();
   if (probes_ != nullptr) regions_.release(probes_);
   sodium_memzero(&key_, sizeof key_);
@@ -72,30 +65,12 @@ Device::~Device() {
 
 // ---- the listener's and the service's threads
 
-Decision Device::decide(const connect::Caller& caller) {
-  const Lock lock(lock_);
-  const auto known = known_.find(caller.device);
-  const bool isSelf = caller.device == connect::keyOf(party_.address.device);
-  if (known != known_.end() && !isSelf && !known->second->isStale()) return Decision::kHave;
-  const bool isCrossing = dialling_ == caller.device && !isSelf;
-  if (isCrossing && connect::keyOf(party_.address.device) < caller.device) return Decision::kMineFirst;
-  ++accepting_[caller.device];
-  return Decision::kTaken;
-}
-
 void Device::arrive(const connect::Caller& caller, std::vector<network::Socket> rails) {
   if (caller.rank < static_cast<std::uint32_t>(party_.ranks)) service_->answer(caller, std::move(rails.front()));
   else giveUp(caller);
 }
 
-void Device::giveUp(const connect::Caller& caller) { greeted(caller, nullptr); }
-
-void Device::greeted(const connect::Caller& peer, std::unique_ptr<Way> way) {
-  const Lock lock(lock_);
-  if (way != nullptr) know(std::move(way));
-  if (--accepting_[peer.device] == 0) accepting_.erase(peer.device);
-  changed_.notify_all();
-}
+void Device::greeted(const connect::Caller& peer, std::unique_ptr<Way> way) { accept(peer, std::move(way)); }
 
 // While the core calls, the thread keeps its tick: to wake it for each message would cost a system call.
 bool Device::hasWork() {
@@ -114,28 +89,17 @@ void Device::workInstead() {
 
 void Device::hasNews() { hasNews_.store(true, std::memory_order_release); }  // [ib news]
 
-void Device::log(int level, const char* line) {
-  if (log_ != nullptr) log_(level, line);
-}
-
 // ---- ways
 
-// REQUIRES: lock_ held
-void Device::know(std::unique_ptr<Way> way) {
-  known_[way->peer.device] = way.get();
-  arrived_.push_back(std::move(way));
-  hasNews();
-}
+void Device::hasArrived(Way&) { hasNews(); }
 
 // What the other threads have brought becomes this thread's.
 void Device::adopt() {
-  const Lock lock(lock_);
   byRank_.resize(static_cast<std::size_t>(party_.ranks));
-  for (std::unique_ptr<Way>& way : arrived_) {
+  for (std::unique_ptr<Way>& way : takeArrived()) {
     byRank_[way->peer.rank] = way.get();
     ways_.push_back(std::move(way));
   }
-  arrived_.clear();
 }
 
 Way* Device::findWay(const connect::IdKey& peer) {
@@ -149,64 +113,15 @@ Way* Device::findWay(const connect::IdKey& peer) {
   return nullptr;
 }
 
-void Device::forget(const Way& way) {
-  const Lock lock(lock_);
-  if (const auto at = known_.find(way.peer.device); at != known_.end() && at->second == &way) known_.erase(at);
-}
-
-int Device::connectTo(const connect::Address& peer, const Why& why, Way** found) {
-  const connect::IdKey id = connect::keyOf(peer.device);
-  const Clock::time_point deadline = Clock::now() + milliseconds(party_.timeoutMs);
-  // A peer that is greeting this rank needs as long as its trials take.
-  const auto arrives = [&](milliseconds patience) {
-    const Clock::time_point until = std::min(Clock::now() + patience, deadline);
-    Lock lock(lock_);
-    while (!known_.contains(id) && Clock::now() < (accepting_.contains(id) ? deadline : until)) {
-      changed_.wait_until(lock, std::min(deadline, Clock::now() + milliseconds(20)));
-    }
-    lock.unlock();
-    return (*found = findWay(id)) != nullptr;
-  };
-  while ((*found = findWay(id)) == nullptr) {
-    bool isAccepting;
-    {
-      const Lock lock(lock_);
-      isAccepting = accepting_.contains(id);
-      if (!isAccepting) dialling_ = id;
-    }
-    if (isAccepting) {
-      if (arrives(kPatience)) break;
-      if (Clock::now() >= deadline) return why.fail(KOLO_TRANSPORT_ERROR, "rank %u takes too long", peer.rank);
-      continue;
-    }
-    connect::Dialled dialled;
-    int code = connect::dial(party_, peer, deadline, why, &dialled);
-    std::unique_ptr<Way> way;
-    const bool isTaken = code == KOLO_TRANSPORT_OK && dialled.decision == Decision::kTaken;
-    if (isTaken) code = greet(id, peer, std::move(dialled.rails.front()), deadline, why, &way);
-    {
-      const Lock lock(lock_);
-      dialling_.reset();
-      if (way != nullptr) {
-        service_->watch(way.get());
-        know(std::move(way));
-      }
-    }
-    if (isTaken && code == KOLO_TRANSPORT_OK) continue;
-    if (arrives(code == KOLO_TRANSPORT_OK ? kPatience : isTaken ? milliseconds(0) : kGrace)) break;
-    if (code != KOLO_TRANSPORT_OK) return code;
-    if (Clock::now() < deadline) continue;
-    return connect::failUncalled(why, peer.rank);
-  }
-  return KOLO_TRANSPORT_OK;
-}
-
-int Device::greet(const connect::IdKey& id, const connect::Address& peer, network::Socket socket,
-                  Clock::time_point deadline, const Why& why, std::unique_ptr<Way>* way) {
-  Greeting greeting(*home_, {id, peer.rank}, std::move(socket), true);
+int Device::makeWay(const connect::Caller& to, const connect::Address& peer, std::vector<network::Socket> rails,
+                    Clock::time_point deadline, const Why& why, std::unique_ptr<Way>* way) {
+  Greeting greeting(*home_, to, std::move(rails.front()), true);
   for (;;) {
     switch (greeting.advance()) {
-      case Greeting::Outcome::kDone: *way = greeting.takeWay(); return KOLO_TRANSPORT_OK;
+      case Greeting::Outcome::kDone:
+        *way = greeting.takeWay();
+        service_->watch(way->get());
+        return KOLO_TRANSPORT_OK;
       case Greeting::Outcome::kFailed:
         return why.fail(KOLO_TRANSPORT_UNREACHABLE, "rank %u (process %u): %s", peer.rank, peer.pid,
                         greeting.story().c_str());

@@ -3,16 +3,14 @@
 // Thread safety: one thread at a time, the core's, for all but the functions of Callee and Owner, which the listener's
 // and the service's threads call. Invariants: work_ guards the ways, the regions and what is under way. It is the
 // core's, which nobody else wants but the service, when the core has not called for a while although something is under
-// way: a lane may fail after a rank has left an operation for a long time. lock_ guards what threads hand over: which
-// ways there are, and who is dialling. Lock order: the listener's, work_, lock_.
+// way: a lane may fail after a rank has left an operation for a long time. Lock order: the listener's, work_, the
+// connector's.
 #pragma once
 
-#include <condition_variable>
-#include <map>
 #include <optional>
 #include <span>
 
-#include "../connect/dial.h"
+#include "../connect/connector.h"
 #include "service.h"
 
 namespace kolo::ib {
@@ -26,9 +24,9 @@ struct Link {
   Load load;
 };
 
-class Device final : private connect::Callee, private Service::Owner {
+class Device final : private connect::Connector<Way>, private Service::Owner {
  public:
-  Device() : regions_(nics_) {}
+  Device() : Connector(party_), regions_(nics_) {}
   int open(const koloTransportHost& host, koloTransportBlob* address, const Why& why);
   // Sends what was accepted before it closes.
   ~Device();
@@ -54,28 +52,21 @@ class Device final : private connect::Callee, private Service::Owner {
   bool isOurs() const { return party_.isOurs(); }
 
  private:
-  using Lock = std::unique_lock<std::mutex>;
-
-  connect::Decision decide(const connect::Caller& caller) override;
   void arrive(const connect::Caller& caller, std::vector<network::Socket> rails) override;
-  void giveUp(const connect::Caller& caller) override;
-  void log(int level, const char* line) override;
+  Way* findWay(const connect::IdKey& peer) override;  // takes work_
+  int makeWay(const connect::Caller& to, const connect::Address& peer, std::vector<network::Socket> rails,
+              Clock::time_point deadline, const Why& why, std::unique_ptr<Way>* way) override;
+  void hasArrived(Way& way) override;
   void greeted(const connect::Caller& peer, std::unique_ptr<Way> way) override;
   void hasNews() override;
   bool hasWork() override;
   void workInstead() override;
 
   int makeProbes(const Why& why);
-  int connectTo(const connect::Address& peer, const Why& why, Way** found);
-  int greet(const connect::IdKey& id, const connect::Address& peer, network::Socket socket, Clock::time_point deadline,
-            const Why& why, std::unique_ptr<Way>* way);
-  void know(std::unique_ptr<Way> way);
   void rest(int waitUs);
-  void drain(const Load* load);              // takes it, now and then
-  Way* findWay(const connect::IdKey& peer);  // takes work_
+  void drain(const Load* load);  // takes it, now and then
   // REQUIRES, as all from here on: work_ held.
   void adopt();
-  void forget(const Way& way);
   void abandon(Way& way, const char* why);
   bool workAll(bool byCore, int peer);
   void activate(Way& way);
@@ -84,7 +75,6 @@ class Device final : private connect::Callee, private Service::Owner {
   int describe(Link& link, const koloTransportPut& put, const Why& why, Request* request);
 
   connect::Party party_{};
-  void (*log_)(int, const char*) = nullptr;
   Key key_{};  // of what is said after a connection was proven
   Settings settings_;
   Nics nics_;
@@ -106,12 +96,6 @@ class Device final : private connect::Callee, private Service::Owner {
   bool wasCalled_ = false;              // in the service's last tick
 
   std::atomic<bool> hasNews_{false};  // [ib news]
-  std::mutex lock_;                   // the rest
-  std::condition_variable changed_;
-  std::map<connect::IdKey, Way*> known_;  // the newest way to each peer, unless it is lost
-  std::vector<std::unique_ptr<Way>> arrived_;
-  std::map<connect::IdKey, int> accepting_;  // they are dialling this rank, or greeting it, just now
-  std::optional<connect::IdKey> dialling_;
 };
 
 }  // namespace kolo::ib

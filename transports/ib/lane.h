@@ -67,7 +67,6 @@ class Lane {
   void exchangeCredit(const std::uint64_t* here, std::uint64_t nonceHere, const Target& there,
                       std::uint64_t nonceThere);
   Port& port() const { return port_; }
-  std::uint8_t theirNic() const { return theirNic_; }
 
   // Whether the bytes fit into the request itself.
   bool fitsInline(std::uint64_t bytes) const { return bytes <= inline_; }

@@ -139,12 +139,16 @@ int importFile(const drivers::CudaDriver& driver, int fd, Export kind, std::uint
     return failed(driver, result, "cuIpcOpenMemHandle", KOLO_TRANSPORT_UNREACHABLE, why);
   if (result != CUDA_SUCCESS) return failed(driver, result, "cuIpcOpenMemHandle", KOLO_TRANSPORT_ERROR, why);
   *import = {base, 0, true};
+  std::size_t found = 0;
+  const CUresult sized = driver.cuMemGetAddressRange(&base, &found, base);
+  if (sized != CUDA_SUCCESS) return failed(driver, sized, "cuMemGetAddressRange", KOLO_TRANSPORT_ERROR, why);
+  import->bytes = found;
   return KOLO_TRANSPORT_OK;
 }
 
 void release(const drivers::CudaDriver& driver, const Import& import) {
   if (import.isIpc) (void)driver.cuIpcCloseMemHandle(import.base);
-  if (import.bytes == 0) return;
+  if (import.isIpc || import.bytes == 0) return;
   (void)driver.cuMemUnmap(import.base, import.bytes);
   (void)driver.cuMemAddressFree(import.base, import.bytes);
 }

@@ -39,7 +39,7 @@ const char* explain(Obstacle obstacle);
 // A second mapping of an allocation, for the device that is to reach it.
 struct Import {
   CUdeviceptr base = 0;
-  std::uint64_t bytes = 0;  // of the reserved addresses; 0: an IPC mapping, or nothing
+  std::uint64_t bytes = 0;  // that are mapped
   bool isIpc = false;
 };
 

@@ -101,8 +101,7 @@ void deviceClose(void* opened) {
 
 int registerMemory(Device& device, const koloTransportMemory* range, void** registered, koloTransportBlob* blob,
                    const Why& why) {
-  int code = checkProcess(device.party, why);
-  if (code == KOLO_TRANSPORT_OK) code = checkRange(*range, why);
+  int code = checkRange(device.party, *range, why);
   if (code != KOLO_TRANSPORT_OK) return code;
   if (range->kind != koloMemoryCuda) {
     return why.fail(KOLO_TRANSPORT_UNSHAREABLE, "host memory: expected memory of a CUDA device");
@@ -138,10 +137,25 @@ void memoryDeregister(void*, void* registered) {
   if (memory->fd >= 0) close(memory->fd);
 }
 
+// Where the memory lies in the mapped allocation. The peer says so, but how much is mapped this rank has found itself.
+int placeIn(const Import& import, const Offer& offered, const Why& why, void** mapped, std::uint64_t* bytes) {
+  if (offered.offset > import.bytes || offered.memory.bytes > import.bytes - offered.offset) {
+    return why.fail(KOLO_TRANSPORT_ERROR,
+                    "the peer's memory of %llu bytes at %llu lies outside of its allocation of %llu",
+                    static_cast<unsigned long long>(offered.memory.bytes),
+                    static_cast<unsigned long long>(offered.offset), static_cast<unsigned long long>(import.bytes));
+  }
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver has addresses of devices as numbers
+  *mapped = reinterpret_cast<void*>(import.base + offered.offset);
+  *bytes = offered.memory.bytes;
+  return KOLO_TRANSPORT_OK;
+}
+
 // The peer's own pointer on the same device. On another: memory by handle is mapped once more, for this device; the
 // rest is reached by peer access between the contexts. In which allocation the memory lies only its own device's
 // context can tell: that is in the offer.
-int openInProcess(const Device& device, const Offer& offered, const Why& why, Import* import, void** mapped) {
+int openInProcess(const Device& device, const Offer& offered, const Why& why, Import* import, void** mapped,
+                  std::uint64_t* bytes) {
   Exported memory;
   if (const int code = findHere(offered.memory, why, &memory); code != KOLO_TRANSPORT_OK) return code;
   const drivers::CudaDriver& driver = *device.driver;
@@ -150,6 +164,7 @@ int openInProcess(const Device& device, const Offer& offered, const Why& why, Im
       code != KOLO_TRANSPORT_OK)
     return code;
   *mapped = memory.address;
+  *bytes = memory.bytes;
   if (owner == device.ordinal) return KOLO_TRANSPORT_OK;
   if (offered.obstacle == Obstacle::kPool || offered.obstacle == Obstacle::kSeveral) {
     return why.fail(KOLO_TRANSPORT_UNSHAREABLE, "memory of device %d, for device %d: %s", owner, device.ordinal,
@@ -167,8 +182,7 @@ int openInProcess(const Device& device, const Offer& offered, const Why& why, Im
   CUmemGenericAllocationHandle handle = 0;
   if (driver.cuMemRetainAllocationHandle(&handle, memory.address) == CUDA_SUCCESS) {
     const int code = mapHandle(driver, handle, offered.allocationBytes, device.ordinal, why, import);
-    if (code == KOLO_TRANSPORT_OK) *mapped = reinterpret_cast<void*>(import->base + offered.offset);
-    return code;
+    return code == KOLO_TRANSPORT_OK ? placeIn(*import, offered, why, mapped, bytes) : code;
   }
   // The peer's context lives as long as its memory does. Peer access stays: others may rely on it.
   CUcontext context = nullptr;
@@ -181,22 +195,21 @@ int openInProcess(const Device& device, const Offer& offered, const Why& why, Im
 }
 
 int openAcross(const Device& device, const Address& address, const Offer& offered, const Why& why, Import* import,
-               void** mapped) {
+               void** mapped, std::uint64_t* bytes) {
   if (const int code = checkMachine(device.party, address, why); code != KOLO_TRANSPORT_OK) return code;
   if (offered.kind == Export::kNone) {
     return why.fail(KOLO_TRANSPORT_UNSHAREABLE, "memory of process %d: %s", address.pid, explain(offered.obstacle));
   }
   network::Socket file;
-  int code = fetch(device.party, address, offered.memory, why, &file);
+  pid_t process = 0;
+  int code = fetch(device.party, address, offered.memory, why, &file, &process);
   if (code != KOLO_TRANSPORT_OK) return code;
   code = importFile(*device.driver, file.fd(), offered.kind, offered.allocationBytes, device.ordinal, why, import);
-  if (code == KOLO_TRANSPORT_OK) *mapped = reinterpret_cast<void*>(import->base + offered.offset);
-  return code;
+  return code == KOLO_TRANSPORT_OK ? placeIn(*import, offered, why, mapped, bytes) : code;
 }
 
 int openLink(const Device& device, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory,
-             void** linked, void** mapped, const Why& why) {
-  if (const int code = checkProcess(device.party, why); code != KOLO_TRANSPORT_OK) return code;
+             void** linked, void** mapped, std::uint64_t* bytes, const Why& why) {
   Address address;
   Offer offered;
   int code = readPeer(device.party, *peerAddress, *peerMemory, why, &address, &offered);
@@ -204,17 +217,19 @@ int openLink(const Device& device, const koloTransportBlob* peerAddress, const k
   if (code != KOLO_TRANSPORT_OK) return code;
   auto link = std::make_unique<Link>();
   const Current current(device);
-  code = isInProcess(device.party, address) ? openInProcess(device, offered, why, &link->import, mapped)
-                                            : openAcross(device, address, offered, why, &link->import, mapped);
+  code = isInProcess(device.party, address) ? openInProcess(device, offered, why, &link->import, mapped, bytes)
+                                            : openAcross(device, address, offered, why, &link->import, mapped, bytes);
   if (code == KOLO_TRANSPORT_OK) *linked = link.release();
+  else release(*device.driver, link->import);
   return code;
 }
 
 int linkOpen(void* opened, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory, void** linked,
-             void** mapped, char* text, size_t bytes) {
-  const Why why{text, bytes};
-  return guard(
-      why, [&] { return openLink(*static_cast<const Device*>(opened), peerAddress, peerMemory, linked, mapped, why); });
+             void** mapped, std::uint64_t* bytes, char* text, size_t textBytes) {
+  const Why why{text, textBytes};
+  return guard(why, [&] {
+    return openLink(*static_cast<const Device*>(opened), peerAddress, peerMemory, linked, mapped, bytes, why);
+  });
 }
 
 void linkClose(void* opened, void* linked) {

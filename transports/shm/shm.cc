@@ -3,16 +3,21 @@
 // Thread safety: as the table demands: one device from one thread at a time, different devices concurrently. A link
 // does not change once it is open, so any thread may read and write by it (sharesLinks).
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <new>
+#include <utility>
 
 #include "../handover/party.h"
 
@@ -27,11 +32,48 @@ struct Memory {
   IdKey id;
 };
 
+// A process, held by a descriptor, which tells whether it still lives: no other one has its number as long as it does.
+class Process {
+ public:
+  // The same for all links to it, so that these need no descriptors of their own. nullptr, and errno: the system gives
+  // no descriptor of it.
+  static std::shared_ptr<const Process> hold(pid_t pid) {
+    Held& held = Process::held();
+    const std::lock_guard lock(held.mutex);
+    std::erase_if(held.byPid, [](const auto& each) { return each.second.expired(); });
+    if (auto known = held.byPid[pid].lock(); known != nullptr && known->lives()) return known;
+    network::Socket file(pid == getpid() ? -1 : static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    if (pid != getpid() && !file.valid()) return nullptr;
+    const auto made = std::make_shared<const Process>(pid, std::move(file));
+    held.byPid[pid] = made;
+    return made;
+  }
+  Process(pid_t pid, network::Socket file) : pid_(pid), file_(std::move(file)) {}
+  pid_t pid() const { return pid_; }
+  bool lives() const {
+    pollfd end{file_.fd(), POLLIN, 0};
+    return !file_.valid() || poll(&end, 1, 0) == 0;
+  }
+
+ private:
+  struct Held {
+    std::mutex mutex;
+    std::map<pid_t, std::weak_ptr<const Process>> byPid;
+  };
+  static Held& held() {
+    static auto* const instance = new Held;  // links may be closed during exit
+    return *instance;
+  }
+
+  const pid_t pid_;
+  const network::Socket file_;  // none of this process itself
+};
+
 struct Link {
-  Mapping mapping;  // empty in the same process
-  pid_t pid;        // of the peer, as it sees itself
-  int readErrno;    // why its ordinary memory cannot be read; 0: it can
-  int writeErrno;   // why it cannot be written; 0: it can
+  Mapping mapping;                         // empty in the same process
+  std::shared_ptr<const Process> process;  // null: it cannot be held
+  int readErrno;                           // why its ordinary memory cannot be read; 0: it can
+  int writeErrno;                          // why it cannot be written; 0: it can
 };
 
 int probe(char* text, size_t bytes) {
@@ -75,6 +117,10 @@ int checkFile(const koloTransportMemory& range, const Why& why) {
   if ((flags & O_ACCMODE) != O_RDWR) {
     return why.fail(KOLO_TRANSPORT_UNSHAREABLE, "file descriptor %d is not open for reading and writing", range.fd);
   }
+  if (!isSealed(range.fd)) {
+    return why.fail(KOLO_TRANSPORT_UNSHAREABLE,
+                    "file descriptor %d is of a file that may shrink: expected F_SEAL_SHRINK", range.fd);
+  }
   const auto size = static_cast<std::uint64_t>(info.st_size);
   if (range.fdOffset > size || range.bytes > size - range.fdOffset) {
     return why.fail(KOLO_TRANSPORT_ERROR, "a range of %llu bytes at offset %llu lies outside its file of %llu bytes",
@@ -86,8 +132,7 @@ int checkFile(const koloTransportMemory& range, const Why& why) {
 
 int registerMemory(Device& device, const koloTransportMemory* range, void** registered, koloTransportBlob* blob,
                    const Why& why) {
-  int code = checkProcess(device, why);
-  if (code == KOLO_TRANSPORT_OK) code = checkRange(*range, why);
+  int code = checkRange(device, *range, why);
   if (code == KOLO_TRANSPORT_OK && range->fd >= 0) code = checkFile(*range, why);
   if (code != KOLO_TRANSPORT_OK) return code;
   auto memory = std::make_unique<Memory>();
@@ -109,15 +154,17 @@ void memoryDeregister(void*, void* registered) {
   Exporter::instance().remove(memory->id);
 }
 
-int openInProcess(const Descriptor& descriptor, const Why& why, void** mapped) {
+int openInProcess(const Descriptor& descriptor, const Why& why, void** mapped, std::uint64_t* bytes) {
   Exported memory;
   const int code = findHere(descriptor, why, &memory);
-  if (code == KOLO_TRANSPORT_OK) *mapped = memory.address;
+  if (code != KOLO_TRANSPORT_OK) return code;
+  *mapped = memory.address;
+  *bytes = memory.bytes;
   return code;
 }
 
 int openAcross(const Device& device, const Address& address, const Descriptor& descriptor, const Why& why,
-               Mapping* mapping) {
+               Mapping* mapping, pid_t* process) {
   int code = checkMachine(device, address, why);
   if (code != KOLO_TRANSPORT_OK) return code;
   if (descriptor.hasFile == 0) {
@@ -126,7 +173,7 @@ int openAcross(const Device& device, const Address& address, const Descriptor& d
                     address.pid);
   }
   network::Socket file;
-  code = fetch(device, address, descriptor, why, &file);
+  code = fetch(device, address, descriptor, why, &file, process);
   if (code != KOLO_TRANSPORT_OK) return code;
   // The mapping holds the memory without the file, also when the peer is gone.
   return mapRange(file.fd(), descriptor.fdOffset, descriptor.bytes, why, mapping);
@@ -148,54 +195,62 @@ int copyAcross(const Call& call, pid_t pid, const void* hereAt, std::uint64_t th
   }
   return 0;
 }
-int readMemory(pid_t pid, void* to, std::uint64_t from, std::uint64_t bytes) {
-  return copyAcross(process_vm_readv, pid, to, from, bytes);
+// The kernel reads by the number. A process that lives afterwards has had it all the time.
+int readMemory(const Process& process, void* to, std::uint64_t from, std::uint64_t bytes) {
+  const int failure = copyAcross(process_vm_readv, process.pid(), to, from, bytes);
+  return failure == 0 && !process.lives() ? ESRCH : failure;
+}
+// It writes by the number, too: to the process, unless that ends just now and the number, after a round through all of
+// them, is another's before the call. A rank that has been reported dead is not written to at all.
+int writeMemory(const Process& process, std::uint64_t to, const void* from, std::uint64_t bytes) {
+  return process.lives() ? copyAcross(process_vm_writev, process.pid(), from, to, bytes) : ESRCH;
 }
 
-// A pid means something only within its namespace, and a policy may forbid reading (ptrace access): reading what the
-// peer said stands there tells. Should the peer die and its pid be given to another process, what is read then is of no
-// use, and the operation fails with the peer.
-int tryReading(const Address& address) {
+// A policy may forbid reading (ptrace access): reading what the peer said stands there tells.
+int tryReading(const Process& process, const Address& address) {
   Id found;
-  const int failure = readMemory(address.pid, found, address.processIdAt, sizeof found);
+  const int failure = readMemory(process, found, address.processIdAt, sizeof found);
   if (failure != 0) return failure;
   return same(found, address.processId) ? 0 : ESRCH;
 }
 
 // The kernel asks for the same rights as for reading, so the peer is left alone: what else may forbid it forbids the
 // call itself (seccomp).
-int tryWriting(const Address& address) {
+int tryWriting(const Process& process) {
   const iovec nothing{nullptr, 0};
-  return process_vm_writev(address.pid, &nothing, 1, &nothing, 1, 0) == 0 ? 0 : errno;
+  return process_vm_writev(process.pid(), &nothing, 1, &nothing, 1, 0) == 0 ? 0 : errno;
 }
 
 int openLink(const Device& device, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory,
-             void** linked, void** mapped, const Why& why) {
-  if (const int code = checkProcess(device, why); code != KOLO_TRANSPORT_OK) return code;
+             void** linked, void** mapped, std::uint64_t* bytes, const Why& why) {
   Address address;
   Descriptor descriptor;
   int code = readPeer(device, *peerAddress, *peerMemory, why, &address, &descriptor);
   if (code == KOLO_TRANSPORT_OK) code = checkPair(address, descriptor, why);
   if (code != KOLO_TRANSPORT_OK) return code;
   auto link = std::make_unique<Link>();
-  link->pid = address.pid;
+  pid_t process = getpid();
   if (isInProcess(device, address)) {
-    code = openInProcess(descriptor, why, mapped);
+    code = openInProcess(descriptor, why, mapped, bytes);
   } else {
-    code = openAcross(device, address, descriptor, why, &link->mapping);
+    code = openAcross(device, address, descriptor, why, &link->mapping, &process);
     *mapped = link->mapping.first;
+    *bytes = descriptor.bytes;  // as many as have been mapped
   }
-  link->readErrno = code == KOLO_TRANSPORT_OK ? tryReading(address) : 0;
-  link->writeErrno = link->readErrno == 0 ? tryWriting(address) : link->readErrno;
-  if (code == KOLO_TRANSPORT_OK) *linked = link.release();
+  if (code != KOLO_TRANSPORT_OK) return code;
+  link->process = process != 0 ? Process::hold(process) : nullptr;
+  link->readErrno = link->process != nullptr ? tryReading(*link->process, address) : process == 0 ? ESRCH : errno;
+  link->writeErrno = link->readErrno == 0 ? tryWriting(*link->process) : link->readErrno;
+  *linked = link.release();
   return code;
 }
 
 int linkOpen(void* opened, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory, void** linked,
-             void** mapped, char* text, size_t bytes) {
-  const Why why{text, bytes};
-  return guard(
-      why, [&] { return openLink(*static_cast<const Device*>(opened), peerAddress, peerMemory, linked, mapped, why); });
+             void** mapped, std::uint64_t* bytes, char* text, size_t textBytes) {
+  const Why why{text, textBytes};
+  return guard(why, [&] {
+    return openLink(*static_cast<const Device*>(opened), peerAddress, peerMemory, linked, mapped, bytes, why);
+  });
 }
 
 void linkClose(void*, void* linked) {
@@ -217,30 +272,28 @@ int linkRead(void*, void* linked, void* to, std::uint64_t from, std::uint64_t by
   if (link.readErrno != 0) {
     return why.fail(
         KOLO_TRANSPORT_UNREACHABLE,
-        "process_vm_readv from process %d: %s; it needs one process id namespace and the right to trace the "
-        "peer (same user, kernel.yama.ptrace_scope 0)",
-        static_cast<int>(link.pid), ErrorText(link.readErrno).text);
+        "process_vm_readv from the peer's process: %s; it needs one process id namespace, the right to trace the peer "
+        "(same user, kernel.yama.ptrace_scope 0), and pidfd_open (Linux 5.3, and no seccomp filter against it)",
+        ErrorText(link.readErrno).text);
   }
   // In this process, too: a peer whose operation has failed may have given its buffer back, which must be an error here
   // and not a crash.
-  const int failure = bytes != 0 ? readMemory(link.pid, to, from, bytes) : 0;
+  const int failure = bytes != 0 ? readMemory(*link.process, to, from, bytes) : 0;
   if (failure == 0) return KOLO_TRANSPORT_OK;
   return why.fail(KOLO_TRANSPORT_ERROR, "process_vm_readv of %llu bytes from process %d: %s%s",
-                  static_cast<unsigned long long>(bytes), static_cast<int>(link.pid), ErrorText(failure).text,
-                  whyNoMore(failure));
+                  static_cast<unsigned long long>(bytes), static_cast<int>(link.process->pid()),
+                  ErrorText(failure).text, whyNoMore(failure));
 }
 
-// A pid that another process has got meanwhile: the core does not write to a rank that has been reported dead, and pids
-// do not come back within the moment that takes.
 int linkWrite(void*, void* linked, std::uint64_t to, const void* from, std::uint64_t bytes, char* text,
               size_t textBytes) {
   const Why why{text, textBytes};
   const Link& link = *static_cast<const Link*>(linked);
-  const int failure = link.writeErrno != 0 ? link.writeErrno : copyAcross(process_vm_writev, link.pid, from, to, bytes);
+  const int failure = link.writeErrno != 0 ? link.writeErrno : writeMemory(*link.process, to, from, bytes);
   if (failure == 0) return KOLO_TRANSPORT_OK;
   return why.fail(KOLO_TRANSPORT_ERROR, "process_vm_writev of %llu bytes to process %d: %s%s",
-                  static_cast<unsigned long long>(bytes), static_cast<int>(link.pid), ErrorText(failure).text,
-                  link.writeErrno == 0 ? whyNoMore(failure) : "");
+                  static_cast<unsigned long long>(bytes), link.process != nullptr ? int{link.process->pid()} : 0,
+                  ErrorText(failure).text, link.writeErrno == 0 ? whyNoMore(failure) : "");
 }
 
 }  // namespace

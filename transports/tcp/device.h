@@ -1,18 +1,13 @@
 // A rank's end of all its connections.
 //
 // Thread safety: one thread at a time, the core's, for all but the functions of Callee, which the listener's thread
-// calls. Invariants: the lock guards what both threads touch: which ways there are, and who is dialling. Bytes are
-// received by the core's thread only. Lock order: the listener's before the device's.
+// calls. Invariant: bytes are received by the core's thread only.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
-#include <map>
 #include <memory>
-#include <mutex>
-#include <optional>
 
-#include "../connect/dial.h"
+#include "../connect/connector.h"
 #include "way.h"
 
 namespace kolo::tcp {
@@ -27,8 +22,9 @@ struct Link {
   Load load;
 };
 
-class Device final : private connect::Callee {
+class Device final : private connect::Connector<Way> {
  public:
+  Device() : Connector(party_) {}
   int open(const koloTransportHost& host, koloTransportBlob* address, const Why& why);
   // Sends what was accepted before it closes.
   ~Device();
@@ -46,18 +42,14 @@ class Device final : private connect::Callee {
   void abandon();
 
  private:
-  using Lock = std::unique_lock<std::mutex>;
-
-  connect::Decision decide(const connect::Caller& caller) override;
   void arrive(const connect::Caller& caller, std::vector<network::Socket> rails) override;
-  void giveUp(const connect::Caller& caller) override;
-  void log(int level, const char* line) override;
+  Way* findWay(const connect::IdKey& peer) override;
+  int makeWay(const connect::Caller& to, const connect::Address& peer, std::vector<network::Socket> rails,
+              Clock::time_point deadline, const Why& why, std::unique_ptr<Way>* way) override;
+  void hasArrived(Way& way) override;
 
-  int connectTo(const connect::Address& peer, const Why& why, Way** found);
-  std::unique_ptr<Way> makeWay(const connect::Caller& peer, std::vector<network::Socket> rails);
+  std::unique_ptr<Way> wayOf(const connect::Caller& peer, std::vector<network::Socket> rails);
   std::uint64_t lendFrom(const network::Socket& socket) const;
-  void know(std::unique_ptr<Way> way);
-  Way* findWay(const connect::IdKey& peer);
   void adopt();
 
   bool sendGathered();
@@ -77,7 +69,6 @@ class Device final : private connect::Callee {
 
   connect::Party party_{};
   bool isAbandoned_ = false;
-  void (*log_)(int, const char*) = nullptr;
   bool checksPayload_ = false;
   std::int64_t lendFrom_ = -1;  // as KOLO_TEST_TCP_ZEROCOPY_BYTES
   network::Socket epoll_;
@@ -90,14 +81,7 @@ class Device final : private connect::Callee {
   unsigned calls_ = 0;
   Clock::time_point lookedAfter_{};
   std::vector<std::unique_ptr<Link>> links_;
-
-  std::mutex lock_;  // the rest
-  std::condition_variable changed_;
-  std::map<connect::IdKey, Way*> known_;  // the newest way to each peer, unless it is lost
-  std::vector<std::unique_ptr<Way>> arrived_;
   std::atomic<bool> hasArrived_{false};
-  std::map<connect::IdKey, int> accepting_;  // the listener takes their connections just now
-  std::optional<connect::IdKey> dialling_;
 };
 
 }  // namespace kolo::tcp

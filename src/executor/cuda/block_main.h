@@ -23,11 +23,11 @@ KOLO_DEVICE void takeChannel(device::Work& work, int channel) {
     }
     if (blocks) {
       layout.channel = channel;
-      layout.channels = work.channels;
+      layout.channels = work.channel.count;
       layout.grain = work.grain();
       return 0;
     }
-    const device::Range mine = device::alignedPart(layout.count, work.channels, channel, work.grain());
+    const device::Range mine = device::alignedPart(layout.count, work.channel.count, channel, work.grain());
     const std::uint64_t bytes = mine.begin * work.elementBytes;
     if (ref.index != 0) ref.offset += bytes;
     layout.count = mine.count;
@@ -36,15 +36,15 @@ KOLO_DEVICE void takeChannel(device::Work& work, int channel) {
   const device::Collective collective = work.signature.collective;
   work.send += part(work.sendLayout, device::isIn(collective, device::kSendsBlocks), work.sendRef);
   work.recv += part(work.recvLayout, device::isIn(collective, device::kReceivesBlocks), work.recvRef);
-  work.links += static_cast<std::ptrdiff_t>(channel) * work.ranks;
-  work.scratch += static_cast<std::uint64_t>(channel) * work.scratchBytes;
+  work.channel.links += static_cast<std::ptrdiff_t>(channel) * work.ranks;
+  work.channel.scratch += static_cast<std::uint64_t>(channel) * work.channel.scratchBytes;
 }
 
 // The kernel's end gives the buffers back to the stream, though peers' kernels may still read them: these look at the
 // mark behind their reads (device::mayHaveChanged).
 KOLO_DEVICE void markGivenUp(const device::Work& work) {
   for (int peer = 0; peer < work.ranks; ++peer) {
-    device::Counter* const mark = work.links[peer].gaveUpThere;
+    device::Counter* const mark = work.channel.links[peer].marks.gaveUpThere;
     if (mark != nullptr) device::storeRelease(*mark, 1);  // [gave up] before the kernel ends
   }
 }
@@ -56,10 +56,10 @@ KOLO_DEVICE void report(Platform& platform, const LaunchHead& params, const devi
   markGivenUp(work);
   if (platform.add(params.channels[0].failures) != 1) return;
   params.control->fault = fault;
-  params.control->fault.number = work.number;
+  params.control->fault.number = work.header.number;
   if (fault.kind != device::Fault::kMismatch) {
-    params.control->fault.mine = work.word;
-    params.control->fault.mineCount = work.headerCount;
+    params.control->fault.mine = work.header.word;
+    params.control->fault.mineCount = work.header.count;
   }
   device::storeRelease(params.control->faults, 1);  // [fault] what is above
 }
@@ -84,10 +84,10 @@ KOLO_DEVICE bool runMessages(Platform& platform, const LaunchHead& params, const
   device::Work& work = state.work;
   if (platform.thread() == 0) {
     work = list[0];
-    work.links += static_cast<std::ptrdiff_t>(channel) * work.ranks;
+    work.channel.links += static_cast<std::ptrdiff_t>(channel) * work.ranks;
     state.fault = {};
-    work.fault = &state.fault;
-    work.posts = postsOf(params, channel);
+    work.channel.fault = &state.fault;
+    work.channel.posts = postsOf(params, channel);
   }
   platform.syncOr(false);
   device::BlockTeam<Platform> team(platform, work);
@@ -108,9 +108,9 @@ KOLO_DEVICE bool runCollective(Platform& platform, const LaunchHead& params, con
     work = described;
     takeChannel<Platform::kServesLists>(work, channel);
     state.fault = {};
-    work.fault = &state.fault;
-    work.posts = postsOf(params, channel);
-    work.word |= (device::loadRelaxed(operations) + 1) << device::Signature::kSequenceAt;
+    work.channel.fault = &state.fault;
+    work.channel.posts = postsOf(params, channel);
+    work.header.word |= (device::loadRelaxed(operations) + 1) << device::Signature::kSequenceAt;
   }
   platform.syncOr(false);
   device::BlockTeam<Platform> team(platform, work);
@@ -133,7 +133,7 @@ KOLO_DEVICE void runList(Platform& platform, const LaunchHead& params, const dev
   if (!runMessages(platform, params, list, channel, state)) return;
   for (std::uint32_t i = params.messages; i < params.count; ++i) {
     const device::Work& described = list[i];
-    if (channel < described.channels && !runCollective(platform, params, described, channel, state)) return;
+    if (channel < described.channel.count && !runCollective(platform, params, described, channel, state)) return;
   }
 }
 

@@ -1,9 +1,7 @@
 #include "executor/cuda/engine.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "base/log.h"
@@ -52,19 +50,18 @@ Status Engine::allocate() {
     return gpu_->clear(reinterpret_cast<CUdeviceptr>(memory.as<void>()), bytes);
   };
   KOLO_TRY(allocate(links_, static_cast<std::uint64_t>(setup_.layout.lanes()) * ranks * sizeof(device::Link)));
-  KOLO_TRY(allocate(channels_, channels * sizeof(Channel)));
+  KOLO_TRY(allocate(channels_, channels * sizeof(ChannelState)));
   KOLO_TRY(allocate(windows_, ranks * setup_.windows * sizeof(device::WindowPart)));
   KOLO_ASSIGN(void* const control, lendPinned(sizeof(Control)));
   control_ = new (control) Control{};
   if (setup_.beforeLaunch) KOLO_TRY(allocateRings());
-  KOLO_CUDA(driver, cuEventCreate, (&last_, CU_EVENT_DISABLE_TIMING));
-  for (CUevent& milestone : milestones_) KOLO_CUDA(driver, cuEventCreate, (&milestone, CU_EVENT_DISABLE_TIMING));
+  KOLO_TRY(launches_.allocate());
   KOLO_TRY(lists_.allocate());
   if (!setup_.resident) return {};
-  KOLO_TRY(allocate(resident_, sizeof(Resident)));
+  KOLO_TRY(allocate(resident_.memory, sizeof(Resident)));
   KOLO_ASSIGN(void* const places, lendPinned(kResidentPlaces * sizeof(LaunchParams)));
-  places_ = static_cast<LaunchParams*>(places);
-  KOLO_CUDA(driver, cuStreamCreate, (&residentStream_, CU_STREAM_NON_BLOCKING));
+  resident_.places = static_cast<LaunchParams*>(places);
+  KOLO_CUDA(driver, cuStreamCreate, (&resident_.stream, CU_STREAM_NON_BLOCKING));
   return {};
 }
 
@@ -86,18 +83,11 @@ Status Engine::allocateRings() {
                       channels * sizeof(device::PostBox));
 }
 
-// Whether no kernel of this rank's runs any more, nor will: of graphs that have been made of its launches nobody knows,
-// and of a launch behind which no event could be recorded neither.
-bool Engine::hasEnded() const {
-  if (!launched_ && !mayRunUnseen()) return true;
-  return gpu_->driver().cuEventSynchronize(last_) == CUDA_SUCCESS && !captured_ && !mayRunUnseen();
-}
-
 Engine::~Engine() {
   const Gpu::Current current(*gpu_);
   const drivers::CudaDriver& driver = gpu_->driver();
-  if (!hasEnded()) {
-    for (Lent* const memory : {&links_, &channels_, &windows_, &posts_, &hosts_, &order_, &mesh_, &resident_})
+  if (!launches_.hasEnded()) {
+    for (Lent* const memory : {&links_, &channels_, &windows_, &posts_, &hosts_, &order_, &mesh_, &resident_.memory})
       memory->setMayStayInUse();
     for (Lent& memory : pinned_) memory.setMayStayInUse();
     lists_.setMayStayInUse();
@@ -110,15 +100,10 @@ Engine::~Engine() {
     for (Lent& memory : outgrown_) memory.setMayStayInUse();
   }
   if (control_ != nullptr) device::storeRelease(control_->quit, 1);  // [quit]
-  if (residentStream_ != nullptr) {
-    (void)driver.cuStreamSynchronize(residentStream_);
-    (void)driver.cuStreamDestroy(residentStream_);
+  if (resident_.stream != nullptr) {
+    (void)driver.cuStreamSynchronize(resident_.stream);
+    (void)driver.cuStreamDestroy(resident_.stream);
   }
-  if (last_ != nullptr) (void)driver.cuEventDestroy(last_);
-  for (const CUevent milestone : milestones_) {
-    if (milestone != nullptr) (void)driver.cuEventDestroy(milestone);
-  }
-  for (const CapturedLaunch& launch : captures_) (void)driver.cuEventDestroy(launch.event);
 }
 
 Status Engine::connect(std::span<const Pair> pairs) {
@@ -137,10 +122,10 @@ Status Engine::connect(std::span<const Pair> pairs) {
       link.isPosted = pair.isPosted;
       link.railMask = pair.rails - 1;
       link.mirror = pair.isPosted ? pair.theirs : nullptr;
-      link.left = reinterpret_cast<const device::Counter*>(pair.left);
+      link.marks.left = reinterpret_cast<const device::Counter*>(pair.left);
       if (!pair.isPosted) {  // what is posted comes out of mirrors, not out of the peer's buffers
-        link.gaveUp = reinterpret_cast<const device::Counter*>(pair.mine + layout.gaveUpIn());
-        link.gaveUpThere = reinterpret_cast<device::Counter*>(pair.theirs + layout.gaveUpIn());
+        link.marks.gaveUp = reinterpret_cast<const device::Counter*>(pair.mine + layout.gaveUpIn());
+        link.marks.gaveUpThere = reinterpret_cast<device::Counter*>(pair.theirs + layout.gaveUpIn());
       }
       link.windows = windows_.as<device::WindowPart>() + static_cast<std::uint64_t>(peer) * setup_.windows;
     }
@@ -164,10 +149,10 @@ Status Engine::reserveScratch(std::uint64_t bytes) {
 }
 
 void Engine::complete(device::Work& work, bool isMessage) const {
-  work.links = links_.as<device::Link>() + (isMessage ? setup_.layout.channels * setup_.ranks : 0);
-  work.slots = setup_.layout.slots;
-  work.slotBytes = setup_.layout.slotBytes;
-  work.scratch = scratch_.as();
+  work.channel.links = links_.as<device::Link>() + (isMessage ? setup_.layout.channels * setup_.ranks : 0);
+  work.channel.slots = setup_.layout.slots;
+  work.channel.slotBytes = setup_.layout.slotBytes;
+  work.channel.scratch = scratch_.as();
 }
 
 Status Engine::checkStream(CUstream stream) const {
@@ -198,7 +183,7 @@ Status Engine::checkStream(CUstream stream) const {
 Status Engine::describe(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs,
                         std::size_t mostInline, LaunchParams& params, Lists::List** list) {
   params.control = control_;
-  params.channels = channels_.as<Channel>();
+  params.channels = channels_.as<ChannelState>();
   params.posts = posts_.as<device::PostBox>();
   params.timeoutNs = timeoutNs;
   params.apart = nullptr;
@@ -224,114 +209,18 @@ Status Engine::describe(std::span<device::Work> works, std::uint32_t messages, s
 
 Status Engine::place(device::Work& work, std::uint64_t edgesAt, std::shared_ptr<Table>& table) {
   if (table == nullptr) {
-    KOLO_ASSIGN(table, tables_.make(work, edgesAt, lastEnded()));
+    KOLO_ASSIGN(table, tables_.make(work, edgesAt, launches_.lastEnded()));
   }
   Tables::use(*table, work);
   return {};
 }
 
-// The number of a launch that has ended, and all before it: awaitMilestone() has seen that.
-std::uint64_t Engine::lastEnded() const {
-  const std::uint64_t reached = passed_ / kMilestone, behind = kMilestones;
-  return reached > behind ? (reached - behind) * kMilestone : 0;
-}
-
 // The launch that is being made reads the tables of its lists.
-Status Engine::hold(const HeldTables& tables, const Capture& capture) {
+Status Engine::hold(const HeldTables& tables, const LaunchOrder::Capture& capture) {
   for (const std::shared_ptr<Table>& table : tables) {
     if (capture.active) KOLO_TRY(tables_.keepForGraph(*table, capture.id, capture.graph));
-    else table->lastLaunch = passed_ + 1;
+    else table->lastLaunch = launches_.next();
   }
-  return {};
-}
-
-// ---- order
-
-Result<Engine::Capture> Engine::captureOf(CUstream stream) const {
-  Capture capture;
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  cuuint64_t id = 0;
-  KOLO_CUDA(gpu_->driver(), cuStreamGetCaptureInfo, (stream, &status, &id, &capture.graph, nullptr, nullptr, nullptr));
-  if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
-    return error(koloInvalidUsage, "the stream's capture has been invalidated");
-  capture.active = status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
-  capture.id = id;
-  if (!capture.active) {
-    KOLO_ASSIGN(capture.stream, gpu_->idOf(stream));
-  }
-  return capture;
-}
-
-// Whether the stream's own order is enough for what is not captured: it comes after the last launch, or there was none.
-bool Engine::isInOrder(const Capture& capture) const {
-  return !launched_ || (capture.stream == lastStream_ && !mayReplay());
-}
-
-// Whether the last launch may have been one of a graph's.
-bool Engine::mayReplay() const { return captured_ && !orderedSince_; }
-
-// The graph, which has launches, tells when it is gone.
-Status Engine::countGraph(CUgraph graph) {
-  if (graphs_ == nullptr) graphs_ = std::make_shared<std::atomic<int>>(0);
-  graphs_->fetch_add(1, std::memory_order_relaxed);
-  return tellWhenGone(gpu_->driver(), graph,
-                      [graphs = graphs_] { graphs->fetch_sub(1, std::memory_order_release); });  // [graph gone]
-}
-
-// Launches of a communicator run one after the other, whatever stream they are in, captured or not. Inside of a capture
-// an event of the capture orders them; the first of a capture waits, each time that it is replayed, for what was
-// launched last before.
-Status Engine::orderAfterOthers(CUstream stream, const Capture& capture) {
-  const drivers::CudaDriver& driver = gpu_->driver();
-  if (!capture.active) {
-    replaysAreOver_ = captured_ && graphs_ != nullptr && graphs_->load(std::memory_order_acquire) == 0;  // [graph gone]
-    if (!isInOrder(capture)) KOLO_CUDA(driver, cuStreamWaitEvent, (stream, last_, CU_EVENT_WAIT_DEFAULT));
-  } else if (const CUevent last = lastIn(capture); last != nullptr) {
-    KOLO_CUDA(driver, cuStreamWaitEvent, (stream, last, CU_EVENT_WAIT_DEFAULT));
-  } else {
-    KOLO_CUDA(driver, cuStreamWaitEvent, (stream, last_, CU_EVENT_WAIT_EXTERNAL));
-  }
-  return {};
-}
-
-Status Engine::orderBeforeOthers(CUstream stream, const Capture& capture) {
-  const drivers::CudaDriver& driver = gpu_->driver();
-  launched_ = true;
-  if (!capture.active) {
-    KOLO_CUDA(driver, cuEventRecord, (last_, stream));
-    lastStream_ = capture.stream;
-    orderedSince_ = replaysAreOver_;
-    return {};
-  }
-  captured_ = true;
-  orderedSince_ = false;
-  if (setup_.residentFollows && lastIn(capture) == nullptr) KOLO_TRY(countGraph(capture.graph));
-  KOLO_CUDA(driver, cuEventRecordWithFlags, (last_, stream, CU_EVENT_RECORD_EXTERNAL));
-  return setLastIn(capture, stream);
-}
-
-// nullptr: nothing was launched in this capture yet.
-CUevent Engine::lastIn(const Capture& capture) const {
-  const auto found = std::find_if(captures_.begin(), captures_.end(),
-                                  [&](const CapturedLaunch& launch) { return launch.capture == capture.id; });
-  return found != captures_.end() ? found->event : nullptr;
-}
-
-// Captures may be interleaved, so each has its own event; that of the one with the oldest launch is used again when
-// there are too many.
-Status Engine::setLastIn(const Capture& capture, CUstream stream) {
-  const drivers::CudaDriver& driver = gpu_->driver();
-  auto place = std::find_if(captures_.begin(), captures_.end(),
-                            [&](const CapturedLaunch& launch) { return launch.capture == capture.id; });
-  if (place == captures_.end() && captures_.size() < kMostCaptures) {
-    CUevent event = nullptr;
-    KOLO_CUDA(driver, cuEventCreate, (&event, CU_EVENT_DISABLE_TIMING));
-    place = captures_.insert(captures_.end(), CapturedLaunch{.capture = 0, .event = event});
-  }
-  if (place == captures_.end()) --place;
-  std::rotate(captures_.begin(), place, place + 1);
-  captures_.front().capture = capture.id;
-  KOLO_CUDA(driver, cuEventRecord, (captures_.front().event, stream));
   return {};
 }
 
@@ -340,21 +229,20 @@ Status Engine::enqueue(std::span<device::Work> works, std::uint32_t messages, co
   if (works.empty()) return {};
   const Gpu::Visit visit(*gpu_);
   const drivers::CudaDriver& driver = gpu_->driver();
-  KOLO_ASSIGN(const Capture capture, captureOf(stream));
+  KOLO_ASSIGN(const LaunchOrder::Capture capture, launches_.captureOf(stream));
   LaunchParams params;
   Lists::List* list = nullptr;
   const bool overLists = !tables.empty();
   KOLO_TRY(describe(works, messages, timeoutNs, overLists ? kFewWorks : kInlineWorks, params, &list));
   unsigned blocks = 0;
-  for (const device::Work& work : works) blocks = std::max(blocks, static_cast<unsigned>(work.channels));
+  for (const device::Work& work : works) blocks = std::max(blocks, static_cast<unsigned>(work.channel.count));
   if (list != nullptr && capture.active) KOLO_TRY(lists_.keepForGraph(*list, capture.graph));
   KOLO_TRY(hold(tables, capture));
 
-  if (!capture.active) KOLO_TRY(awaitMilestone());
+  if (!capture.active) KOLO_TRY(launches_.awaitMilestone(control_->stop));
   const bool staysResident = !overLists && goesToResident(params, blocks, capture, stream);
   if (setup_.beforeLaunch) setup_.beforeLaunch(staysResident ? residentBlocks(setup_.layout) : blocks, capture.active);
-  KOLO_TRY(orderAfterOthers(stream, capture));
-  ++unrecorded_;
+  KOLO_TRY(launches_.begin(stream, capture));
   if (staysResident) {
     KOLO_TRY(ring(params, stream));
   } else if (overLists) {
@@ -362,44 +250,18 @@ Status Engine::enqueue(std::span<device::Work> works, std::uint32_t messages, co
   } else {
     KOLO_TRY(gpu_->launch(params, blocks, stream));
   }
-  KOLO_TRY(orderBeforeOthers(stream, capture));
-  --unrecorded_;
-  if (!capture.active) KOLO_TRY(passMilestone(stream));
+  KOLO_TRY(launches_.end(stream, capture));
   if (list != nullptr && !capture.active) KOLO_CUDA(driver, cuEventRecord, (list->used, stream));
-  return {};
-}
-
-// Before the launch that is to record a milestone: the one in its place has been reached, and so are those before it.
-// It is asked for and not waited for, since what the driver waits for it may wait for with its locks. A device that is
-// broken is told by what is called next. A communicator that has failed waits for nothing: what stands before its
-// launches in the stream may be there for long.
-Status Engine::awaitMilestone() {
-  const std::uint64_t next = passed_ + 1;
-  if (next % kMilestone != 0 || next <= kMilestone * kMilestones) return {};
-  const Gpu::Current current(*gpu_);
-  const CUevent milestone = milestones_[next / kMilestone % kMilestones];
-  while (gpu_->driver().cuEventQuery(milestone) == CUDA_ERROR_NOT_READY) {
-    if (device::loadRelaxed(control_->stop) != 0)
-      return error(koloAborted, "the communicator has failed meanwhile");  // [stop]
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
-  return {};
-}
-
-// Launches are one after the other, whatever streams they are in: the event of one comes after those before it.
-Status Engine::passMilestone(CUstream stream) {
-  if (++passed_ % kMilestone != 0) return {};
-  KOLO_CUDA(gpu_->driver(), cuEventRecord, (milestones_[passed_ / kMilestone % kMilestones], stream));
   return {};
 }
 
 // ---- the resident kernel; see resident.h for the agreement
 
-bool Engine::goesToResident(const LaunchParams& params, unsigned blocks, const Capture& capture,
+bool Engine::goesToResident(const LaunchParams& params, unsigned blocks, const LaunchOrder::Capture& capture,
                             CUstream stream) const {
   if (!setup_.resident || capture.active || params.apart != nullptr) return false;
   if (blocks > residentBlocks(setup_.layout)) return false;
-  if (given_ - device::loadAcquire(control_->completed) >= kResidentPlaces)
+  if (resident_.given - device::loadAcquire(control_->completed) >= kResidentPlaces)
     return false;  // [completed] no place is free
   const Result<unsigned> flags = gpu_->flagsOf(stream);
   if (!flags.ok() || (flags.value() & CU_STREAM_NON_BLOCKING) == 0)
@@ -412,24 +274,23 @@ bool Engine::goesToResident(const LaunchParams& params, unsigned blocks, const C
   //   all: launches are one after the other there. In another stream the ring would stand behind the last launch too,
   //   of which no such thing was said;
   //   So it is where a graph may have launched last, in whatever stream, until the graphs are gone;
-  if (setup_.residentFollows && isInOrder(capture)) return true;
+  if (setup_.residentFollows && launches_.isInOrder(capture)) return true;
   // - nothing stands before it: the stream has nothing to do, and nothing to wait for in another one.
   const Gpu::Current current(*gpu_);
   const drivers::CudaDriver& driver = gpu_->driver();
-  return driver.cuStreamQuery(stream) == CUDA_SUCCESS &&
-         (isInOrder(capture) || driver.cuEventQuery(last_) == CUDA_SUCCESS);
+  return driver.cuStreamQuery(stream) == CUDA_SUCCESS && (launches_.isInOrder(capture) || launches_.isOver());
 }
 
 Status Engine::ring(const LaunchParams& params, CUstream stream) {
   const drivers::CudaDriver& driver = gpu_->driver();
-  auto* const resident = resident_.as<Resident>();
-  const std::uint64_t number = ++given_;
-  LaunchParams& place = places_[number % kResidentPlaces];
+  auto* const resident = resident_.memory.as<Resident>();
+  const std::uint64_t number = ++resident_.given;
+  LaunchParams& place = resident_.places[number % kResidentPlaces];
   static_cast<LaunchHead&>(place) = params;
   std::copy_n(params.works, params.count, place.works);
   device::storeRelease(control_->enqueued, number);  // [enqueued]
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const bool opens = device::loadAcquire(control_->asleep) >= instances_;  // [asleep]
+  const bool opens = device::loadAcquire(control_->asleep) >= resident_.instances;  // [asleep]
   // The ring first: where a launch returns when the kernel has ended, what is rung for behind it would never be done.
   // The wait last: what waits in a queue of the hardware holds up what comes behind it.
   KOLO_CUDA(driver, cuStreamWriteValue64,
@@ -437,13 +298,13 @@ Status Engine::ring(const LaunchParams& params, CUstream stream) {
              CU_STREAM_WRITE_VALUE_DEFAULT));
   if (opens) {
     const ServeParams serve{.control = control_,
-                            .channels = channels_.as<Channel>(),
+                            .channels = channels_.as<ChannelState>(),
                             .resident = resident,
-                            .places = places_,
-                            .instance = ++instances_,
+                            .places = resident_.places,
+                            .instance = ++resident_.instances,
                             .first = number,
                             .idleNs = setup_.idleNs};
-    KOLO_TRY(gpu_->launchResident(serve, residentBlocks(setup_.layout), residentStream_));
+    KOLO_TRY(gpu_->launchResident(serve, residentBlocks(setup_.layout), resident_.stream));
   }
   KOLO_CUDA(driver, cuStreamWaitValue64,
             (stream, reinterpret_cast<CUdeviceptr>(&resident->done.value), number, CU_STREAM_WAIT_VALUE_GEQ));
@@ -457,21 +318,6 @@ std::optional<device::Fault> Engine::fault() const {
   return control_->fault;
 }
 
-Status Engine::broken() const {
-  if (!launched_) return {};
-  const Gpu::Current current(*gpu_);
-  const CUresult result = gpu_->driver().cuEventQuery(last_);
-  if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY || result == CUDA_ERROR_CAPTURED_EVENT) return {};
-  return drivers::cudaError(gpu_->driver(), result, "cuEventQuery");
-}
-
 void Engine::stop() { device::storeRelease(control_->stop, 1); }  // [stop]
-
-Status Engine::drain() {
-  if (!launched_) return {};
-  const Gpu::Current current(*gpu_);
-  KOLO_CUDA(gpu_->driver(), cuEventSynchronize, (last_));
-  return {};
-}
 
 }  // namespace kolo::executor::cuda

@@ -7,8 +7,6 @@
 // Nor does the end of an Engine wait for others' kernels: what it gives back is kept by the Gpu.
 #pragma once
 
-#include <array>
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -20,6 +18,7 @@
 #include "base/status.h"
 #include "drivers/cuda/driver.h"
 #include "executor/cuda/gpu.h"
+#include "executor/cuda/launch_order.h"
 #include "executor/cuda/lists.h"
 #include "executor/cuda/resident.h"
 #include "executor/cuda/tables.h"
@@ -122,59 +121,33 @@ class Engine {
   // Why a block gave up, and in which operation of its channel; the first of this rank's life.
   std::optional<device::Fault> fault() const;
   // What the driver says that went wrong on the device since: success, or an error that ends the context.
-  Status broken() const;
+  Status broken() const { return launches_.broken(); }
   // Makes all blocks give up, and enqueue() if it waits.
   void stop();
   // Returns when everything enqueued has ended, but for what mayRunUnseen().
-  Status drain();
+  Status drain() { return launches_.drain(); }
   // Whether there was a launch behind which no event could be recorded: nobody can say when it has ended. The
   // communicator has failed.
-  bool mayRunUnseen() const { return unrecorded_ != 0; }
+  bool mayRunUnseen() const { return launches_.mayRunUnseen(); }
 
  private:
-  // Where a launch goes: into a stream, or into the graph that the stream captures.
-  struct Capture {
-    bool active = false;
-    std::uint64_t id = 0;
-    CUgraph graph = nullptr;
-    unsigned long long stream = 0;  // id
-  };
-
-  // The last launch in a capture, inside of it.
-  struct CapturedLaunch {
-    std::uint64_t capture = 0;  // id
-    CUevent event = nullptr;
-  };
-  static constexpr std::size_t kMostCaptures = 16;  // that may be interleaved: nobody tells when one has ended
-
   Engine(std::shared_ptr<Gpu> gpu, const Setup& setup)
-      : gpu_(std::move(gpu)), setup_(setup), lists_(gpu_), tables_(gpu_) {}
+      : gpu_(std::move(gpu)), setup_(setup), lists_(gpu_), tables_(gpu_), launches_(gpu_, setup.residentFollows) {}
   Status allocate();
   Status allocateRings();
-  bool hasEnded() const;
   Result<void*> lendPinned(std::uint64_t bytes);
   void complete(device::Work& work, bool isMessage) const;
   Status describe(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs,
                   std::size_t mostInline, LaunchParams& params, Lists::List** list);
-  Result<Capture> captureOf(CUstream stream) const;
-  bool isInOrder(const Capture& capture) const;
-  bool mayReplay() const;
-  Status countGraph(CUgraph graph);
-  CUevent lastIn(const Capture& capture) const;
-  Status setLastIn(const Capture& capture, CUstream stream);
-  Status orderAfterOthers(CUstream stream, const Capture& capture);
-  Status orderBeforeOthers(CUstream stream, const Capture& capture);
-  std::uint64_t lastEnded() const;
-  Status hold(const HeldTables& tables, const Capture& capture);
-  bool goesToResident(const LaunchParams& params, unsigned blocks, const Capture& capture, CUstream stream) const;
+  Status hold(const HeldTables& tables, const LaunchOrder::Capture& capture);
+  bool goesToResident(const LaunchParams& params, unsigned blocks, const LaunchOrder::Capture& capture,
+                      CUstream stream) const;
   Status ring(const LaunchParams& params, CUstream stream);
-  Status awaitMilestone();
-  Status passMilestone(CUstream stream);
 
   std::shared_ptr<Gpu> gpu_;
   Setup setup_;
   Lent links_;     // device::Link [lanes][ranks]
-  Lent channels_;  // Channel [channels]
+  Lent channels_;  // ChannelState [channels]
   Lent windows_;   // WindowPart [ranks][windows]
   Lent posts_;     // device::PostBox [channels]
   Lent hosts_;     // device::Hosts, and the ranks behind it
@@ -187,34 +160,15 @@ class Engine {
   Control* control_ = nullptr;
   Lists lists_;
   Tables tables_;
+  LaunchOrder launches_;
 
-  // The order of launches over streams and graphs.
-  CUevent last_ = nullptr;                // after the last launch, or replay of one
-  std::vector<CapturedLaunch> captures_;  // the one with the newest launch first; those that have ended among them
-  unsigned long long lastStream_ = 0;     // its id: handles are used again
-  std::atomic<bool> launched_{false};
-  bool captured_ = false;                     // replays may come at any time, or may have come
-  std::shared_ptr<std::atomic<int>> graphs_;  // those that there are with launches; counted if residentFollows
-  bool replaysAreOver_ = false;               // the next plain launch comes after all replays that there will have been
-  bool orderedSince_ = false;                 // such a one has come
-
-  // How far this rank is ahead of the device. The driver lets a thread that finds a full queue (about 1,024 entries; a
-  // launch takes up to three, and a program's own kernels stand between) wait with the context's lock: a rank of the
-  // same process could not launch what is waited for. So the engine waits before that, without any lock.
-  static constexpr std::uint64_t kMilestone = 32;  // launches
-  static constexpr std::size_t kMilestones = 3;    // that may lie ahead: 127 launches at most
-  static_assert((kMilestones + 1) * kMilestone <= kResidentPlaces, "a resident kernel has a place for each launch");
-  std::array<CUevent, kMilestones> milestones_{};  // after launch 32 m, in place m % 3
-  std::uint64_t passed_ = 0;                       // launches, but for captured ones
-
-  int unrecorded_ = 0;  // launches behind which last_ was not recorded; see mayRunUnseen()
-
-  // The resident kernel.
-  Lent resident_;  // Resident
-  LaunchParams* places_ = nullptr;
-  CUstream residentStream_ = nullptr;
-  std::uint64_t given_ = 0;  // launches
-  std::uint64_t instances_ = 0;
+  struct ResidentKernel {
+    Lent memory;  // Resident
+    LaunchParams* places = nullptr;
+    CUstream stream = nullptr;
+    std::uint64_t given = 0;  // launches
+    std::uint64_t instances = 0;
+  } resident_;
 };
 
 }  // namespace kolo::executor::cuda

@@ -156,7 +156,7 @@ Status Gpu::launchResident(const ServeParams& serve, unsigned blocks, CUstream s
 Status Gpu::tryKernels() {
   struct Tried {
     Control control;
-    Channel channel;
+    ChannelState channel;
     Resident resident;
   };
   KOLO_ASSIGN(const Lent pinned, lend(Lent::Where::kHost, sizeof(Tried)));

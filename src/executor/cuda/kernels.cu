@@ -98,7 +98,7 @@ class CudaPlatform {
 
   __device__ void reduce(const device::BlockIndex& index, const device::Work& work, koloDataType_t datatype,
                          const device::ReduceArgs& args) {
-    kReduceTable.function[datatype][static_cast<int>(work.op)](index, args);
+    kReduceTable.function[datatype][static_cast<int>(work.fold.op)](index, args);
   }
 
  private:

@@ -24,7 +24,7 @@ struct alignas(64) Control {
 };
 
 // One channel of one rank, between launches; in device memory. Its block is the only one that uses it.
-struct alignas(64) Channel {
+struct alignas(64) ChannelState {
   device::Counter operations;  // done or given up
   device::Counter served;      // launches that it has executed as part of the resident kernel
   device::Counter failures;    // blocks of this rank that gave up; of channel 0 only
@@ -35,7 +35,7 @@ inline constexpr int kBlockThreads = 512;
 
 struct LaunchHead {
   Control* control;
-  Channel* channels;        // [gridDim.x]
+  ChannelState* channels;   // [gridDim.x]
   device::PostBox* posts;   // [gridDim.x]; null: no link is posted
   std::uint64_t timeoutNs;  // 0: none
   const device::Work*

@@ -27,8 +27,8 @@ void eachArray(Work& work, const Visit& visit) {
       take(layout->displs);
     }
   }
-  take(work.countTo);
-  take(work.countFrom);
+  take(work.header.countTo);
+  take(work.header.countFrom);
 }
 
 }  // namespace

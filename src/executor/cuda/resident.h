@@ -54,7 +54,7 @@ constexpr std::uint64_t ringOf(std::uint64_t launch, bool opensInstance) {
 // All 0 for a kernel of one launch.
 struct ServeParams {
   Control* control;
-  Channel* channels;  // [blocks]
+  ChannelState* channels;  // [blocks]
   Resident* resident;
   const LaunchParams* places;  // [kResidentPlaces], in pinned host memory; launch k stands in place k % kResidentPlaces
   std::uint64_t instance;      // 1, 2, ...

@@ -22,7 +22,7 @@ class HostTeam {
   void sync() {}
   bool failed() const { return failed_; }
   void fail(const device::Fault& fault) {
-    if (!failed_) *work_.fault = fault;
+    if (!failed_) *work_.channel.fault = fault;
     failed_ = true;
   }
 
@@ -56,7 +56,7 @@ class HostTeam {
     if (fault.kind != device::Fault::kNone) fail(fault);
   }
 
-  void wake(const device::Link& link) { wakeIfAsleep(*link.asleep); }
+  void wake(const device::Link& link) { wakeIfAsleep(*link.marks.asleep); }
 
   void copy(void* dst, const void* src, std::uint64_t bytes, bool streaming) {
     executor::copy(dst, src, bytes, streaming);
@@ -79,17 +79,17 @@ class HostTeam {
     if (!context_.owner->write(peer, to, from, bytes)) fail({.kind = device::Fault::kUnwritable, .peer = peer});
   }
   void reduce(const device::ReduceArgs& args) {
-    if (work_.op == device::ReduceOp::kUser) return userFold(*context_.user, args);
+    if (work_.fold.op == device::ReduceOp::kUser) return userFold(*context_.user, args);
     context_.kernel(args);
   }
   void reduceAlone(const device::ReduceArgs& args) { reduce(args); }
   void reduceAs(koloDataType_t datatype, const device::ReduceArgs& args) {
-    if (work_.op == device::ReduceOp::kUser) {
+    if (work_.fold.op == device::ReduceOp::kUser) {
       UserReduction user = *context_.user;
       user.datatype = datatype;
       return userFold(user, args);
     }
-    reduceKernel(datatype, work_.op)(args);
+    reduceKernel(datatype, work_.fold.op)(args);
   }
   void moveRows(const device::RowMove& move) { executor::moveRows(move); }
 
@@ -110,7 +110,7 @@ class HostTeam {
     WaitState state;
     for (;;) {
       // A mapped peer writes the counter itself; those by posted links need this rank's help meanwhile.
-      if (!work_.links[peer].isPosted && poll(counter, target, state.naps)) return true;
+      if (!work_.channel.links[peer].isPosted && poll(counter, target, state.naps)) return true;
       if (context_.posts && pollAndProgress(counter, target, peer)) return true;
       const device::Fault fault = context_.owner->keepWaiting(work_, peer, state);
       // What has arrived counts, even if the communicator failed meanwhile: the operation may still be whole.

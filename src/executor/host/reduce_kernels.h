@@ -269,7 +269,7 @@ constexpr ReduceKernel kernelOf() {
     return &reduce<T, T,
                    std::conditional_t<kAnd, device::BitAnd, std::conditional_t<kXor, device::BitXor, device::Sum>>>;
   } else {
-    using Op = typename device::ReducerOf<kOp>::Operation;
+    using Op = device::OperationOf<kOp>;
     constexpr bool kOrdered = kOp == ReduceOp::kMax || kOp == ReduceOp::kMin;
     using U = typename std::conditional_t<std::is_integral_v<T> && !kOrdered, device::AccumulatorOf<T>,
                                           device::TypeTag<T>>::type;

@@ -1,10 +1,10 @@
-#include "executor/emulated/emulated_executor.h"
+#include "emulated/emulated_executor.h"
 
 #include <thread>
 #include <vector>
 
 #include "algorithms/execute.h"
-#include "executor/emulated/emulated_team.h"
+#include "emulated/emulated_team.h"
 
 namespace kolo::executor {
 namespace {

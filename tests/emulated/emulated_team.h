@@ -1,5 +1,5 @@
 // A CUDA block, emulated: N host threads with the same indexing, vector widths and barriers, so that machines without a
-// GPU test what the device code does, under ThreadSanitizer too. For tests only.
+// GPU test what the device code does, under ThreadSanitizer too.
 //
 // Thread safety: one EmulatedPlatform object for each thread of the block; the Block is shared.
 #pragma once
@@ -11,8 +11,8 @@
 
 #include "device/block_team.h"
 #include "device/work.h"
+#include "emulated/block_reduce.h"
 #include "executor/context.h"
-#include "executor/emulated/block_reduce.h"
 #include "executor/host/user_fold.h"
 
 namespace kolo::executor {
@@ -91,7 +91,7 @@ class EmulatedPlatform {
   }
   void reduce(const device::BlockIndex& index, const device::Work& work, koloDataType_t datatype,
               const device::ReduceArgs& args) {
-    if (work.op != device::ReduceOp::kUser) return reduceInBlock(index, datatype, work.op, args);
+    if (work.fold.op != device::ReduceOp::kUser) return reduceInBlock(index, datatype, work.fold.op, args);
     // A user's function is the host's: no GPU runs it, and no two threads of a block share it.
     if (index.thread() != 0) return;
     UserReduction user = *block_.context.user;

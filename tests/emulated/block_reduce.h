@@ -1,4 +1,4 @@
-// The device's reductions, instantiated once for all blocks that are emulated. For tests only.
+// The device's reductions, instantiated once for all blocks that are emulated.
 #pragma once
 
 #include <kolo/kolo.h>

@@ -1,4 +1,4 @@
-// Runs operations by emulated blocks. For tests only.
+// Runs operations by emulated blocks.
 #pragma once
 
 #include <memory>

@@ -1,8 +1,10 @@
-// The collectives with one signature, so that tests can loop over them.
+// The collectives, one row each: how one is called, with one signature for all, and what a rank gives and gets, as
+// kolo.h says it. The library's own rows (src/common/collectives.h) are not read here.
 #pragma once
 
 #include <kolo/kolo.h>
 
+#include <cstddef>
 #include <vector>
 
 namespace kolo::test {
@@ -25,6 +27,11 @@ struct Collective {
   bool hasRoot;
   bool sendDivided;  // sendbuf holds a block for each rank (on the root, where there is one)
   bool recvDivided;
+  bool rootGives = false;  // with a root: it gives, and the others give nothing; else it alone gets something
+
+  bool isDivided() const { return sendDivided || recvDivided; }
+  bool gives(bool isRoot) const { return !hasRoot || !rootGives || isRoot; }
+  bool gets(bool isRoot) const { return !hasRoot || rootGives || isRoot; }
 };
 
 inline const std::vector<Collective>& collectives() {
@@ -35,7 +42,7 @@ inline const std::vector<Collective>& collectives() {
       {"reduce", [](A a) { return koloReduce(a.send, a.recv, a.count, a.datatype, a.op, a.root, a.comm, a.stream); },
        true, true, false, false},
       {"broadcast", [](A a) { return koloBroadcast(a.send, a.recv, a.count, a.datatype, a.root, a.comm, a.stream); },
-       false, true, false, false},
+       false, true, false, false, true},
       {"all_gather", [](A a) { return koloAllGather(a.send, a.recv, a.count, a.datatype, a.comm, a.stream); }, false,
        false, false, true},
       {"reduce_scatter",
@@ -46,9 +53,18 @@ inline const std::vector<Collective>& collectives() {
       {"gather", [](A a) { return koloGather(a.send, a.recv, a.count, a.datatype, a.root, a.comm, a.stream); }, false,
        true, false, true},
       {"scatter", [](A a) { return koloScatter(a.send, a.recv, a.count, a.datatype, a.root, a.comm, a.stream); }, false,
-       true, true, false},
+       true, true, false, true},
   };
   return table;
+}
+
+// A barrier, which moves nothing, is not in the table.
+inline bool isBarrier(koloCollective_t collective) { return collective == koloCollectiveBarrier; }
+inline const Collective& rowOf(koloCollective_t collective) {
+  return collectives()[static_cast<std::size_t>(collective)];
+}
+inline koloResult_t call(koloCollective_t collective, const Arguments& arguments) {
+  return isBarrier(collective) ? koloBarrier(arguments.comm, arguments.stream) : rowOf(collective).call(arguments);
 }
 
 }  // namespace kolo::test

@@ -1,4 +1,4 @@
-#include "executor/emulated/block_reduce.h"
+#include "emulated/block_reduce.h"
 
 #include "device/block_ops.h"
 #include "device/reducers.h"
