@@ -71,7 +71,7 @@ Result<Peers::Route> Peers::findRoute(Peer& peer, int rank, const Search& search
       break;
     }
     auto link = each.device->openLink(each.address, each.memory,
-                                       (each.device->isPosted() ? 0 : given_.arenaAt) + given_.arenaBytes);
+                                      (each.device->isPosted() ? 0 : given_.arenaAt) + given_.arenaBytes);
     Status why = link.status();
     const bool needsMirror =
         each.device->isPosted() && !search.isReplacement;  // of one that is replaced there is the mirror already
