@@ -140,8 +140,10 @@ int importFile(const drivers::CudaDriver& driver, int fd, Export kind, std::uint
   if (result != CUDA_SUCCESS) return failed(driver, result, "cuIpcOpenMemHandle", KOLO_TRANSPORT_ERROR, why);
   *import = {base, 0, true};
   std::size_t found = 0;
-  const CUresult sized = driver.cuMemGetAddressRange(&base, &found, base);
-  if (sized != CUDA_SUCCESS) return failed(driver, sized, "cuMemGetAddressRange", KOLO_TRANSPORT_ERROR, why);
+  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_RANGE_SIZE};  // in the context of any device
+  void* values[] = {&found};
+  const CUresult sized = driver.cuPointerGetAttributes(1, which, values, base);
+  if (sized != CUDA_SUCCESS) return failed(driver, sized, "cuPointerGetAttributes", KOLO_TRANSPORT_ERROR, why);
   import->bytes = found;
   return KOLO_TRANSPORT_OK;
 }
