@@ -54,6 +54,7 @@ koloResult_t overList(const char* function, comm::Call call, koloComm_t comm, ko
     return {};
   };
   const auto recalls = [&](comm::Communicator& communicator) {
+    if (call.op >= koloNumOps || !communicator.planning().recallsCalls()) return false;
     const Result<ListOperation> found = findIn(communicator);
     if (!found.ok()) return false;
     comm::Call repeated = call;

@@ -28,7 +28,7 @@
 
 namespace kolo::bootstrap {
 
-constexpr std::uint16_t kProtocol = 4;
+constexpr std::uint16_t kProtocol = 5;
 constexpr std::size_t kSecretBytes = 32;
 constexpr std::size_t kTagBytes = 16;
 constexpr std::size_t kNonceBytes = 32;

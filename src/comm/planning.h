@@ -40,6 +40,7 @@ class Planning {
   bool recall(const Call& call, const CountArrays& counts) { return recallsCalls_ && operations_.recall(call, counts); }
   // From now on recall() finds nothing: what was checked of a call may have changed, such as where its buffers lie.
   void checkEachCall() { recallsCalls_ = false; }
+  bool recallsCalls() const { return recallsCalls_; }
   // The operation that recall() has found.
   Operation recalled() const { return {operations_.current().call, {}, operations_.current().counts}; }
   // The windows have changed, or nothing runs any more.

@@ -1,12 +1,10 @@
 #include "torch/communicator.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <numeric>
 #include <vector>
 
 #include "torch/callbacks.h"
@@ -35,27 +33,6 @@ void lookForSignals(void* comm) {
   if (!raised.empty()) (void)koloCommRevoke(static_cast<koloComm_t>(comm), raised.c_str());
 }
 
-// The default group's, as long as that lives.
-std::atomic<std::weak_ptr<Communicator>>& sharedRoot() {
-  static auto* const instance = new std::atomic<std::weak_ptr<Communicator>>;
-  return *instance;
-}
-
-Membership inRoot(Membership member) {
-  member.name += ":root";
-  member.settings = {};
-  return member;
-}
-
-std::shared_ptr<Communicator> makeRoot(const Membership& member, const std::string& key) {
-  const Meeting meeting = meetInStore(*member.store, key, member.rank, member.size, member.timeout, member.name);
-  const Membership its = inRoot(member);
-  const koloConfig_t config = configOf(its, KOLO_HOST);
-  koloComm_t comm = nullptr;
-  check(koloCommInitRankConfig(&comm, member.size, meeting.id, member.rank, &config), "kolo:init");
-  return std::make_shared<Communicator>(comm, member.timeout, meeting.token);
-}
-
 }  // namespace
 
 int timeoutMs(std::chrono::milliseconds timeout) {
@@ -68,33 +45,13 @@ Communicator::Communicator(koloComm_t comm, std::chrono::milliseconds timeout, s
   (void)koloCommSetWatch(comm, lookForSignals, comm);
 }
 
-// A group that has a backend for each kind of device has one communicator on the host, by its name, of which each of
-// these backends is an owner.
 std::shared_ptr<Communicator> Communicator::meet(const Membership& member, const std::string& key, int device) {
   const WithoutGil others;
-  const std::string name = device == KOLO_HOST ? member.name : member.name + "/" + key;
-  const bool isFirst = member.ranks.empty() && device == KOLO_HOST;
-  std::shared_ptr<Communicator> root = isFirst ? nullptr : sharedRoot().load().lock();
-  const bool isOwn = root == nullptr || root->failure() == koloAborted;
-  if (isOwn) {
-    root = makeRoot(member, key);
-  } else {
-    // If a rank of the root has died it may be a member: then making the group is an error.
-    waitForAll(*member.store, root->token_ + "/" + name, member.rank, member.size, member.timeout, member.name,
-               [&] { return root->failure() != koloSuccess; });
-  }
-  std::vector<int> ranks = member.ranks;
-  if (isOwn || ranks.empty()) {
-    ranks.resize(static_cast<std::size_t>(member.size));
-    std::iota(ranks.begin(), ranks.end(), 0);
-  }
+  const Meeting meeting = meetInStore(*member.store, key, member.rank, member.size, member.timeout, member.name);
   const koloConfig_t config = configOf(member, device);
   koloComm_t comm = nullptr;
-  check(koloCommCreateGroup(root->get(), ranks.data(), member.size, name.c_str(), &comm, &config), "kolo:init");
-  const auto made = std::make_shared<Communicator>(comm, member.timeout, root->token_ + "/" + name);
-  if (isOwn) made->root_ = root;
-  if (isFirst) sharedRoot().store(root);
-  return made;
+  check(koloCommInitRankConfig(&comm, member.size, meeting.id, member.rank, &config), "kolo:init");
+  return std::make_shared<Communicator>(comm, member.timeout, meeting.token);
 }
 
 std::shared_ptr<Communicator> Communicator::shrink(const std::vector<int>& excluded, const Membership& member) {
@@ -106,9 +63,6 @@ std::shared_ptr<Communicator> Communicator::shrink(const std::vector<int>& exclu
   if (result == koloSuccess)
     made = std::make_shared<Communicator>(comm, member.timeout, token_ + "-" + std::to_string(++shrinks_));
   check(result, "kolo:shrink");
-  if (root_ == nullptr) return made;
-  made->root_ = root_->shrink(excluded, inRoot(member));
-  if (sharedRoot().load().lock() == root_) sharedRoot().store(made->root_);
   return made;
 }
 
@@ -153,7 +107,6 @@ void Communicator::endBy(koloResult_t (*function)(koloComm_t)) {
     comm_.store(comm, std::memory_order_release);
   } else {
     callbacks::leave();
-    if (root_ != nullptr) root_->endBy(function);
   }
 }
 

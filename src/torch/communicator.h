@@ -29,20 +29,14 @@ struct Membership {
   std::chrono::milliseconds timeout{};
   std::string name;
   Settings settings;
-  std::vector<int> ranks = {};  // in the default group; empty: the group is that one
 };
 
-// All groups of a program are made of one communicator of all its ranks, the root. It has the settings of the
-// environment, and no operations: so a group can be made whatever the default group does, and after that has failed.
-// The ranks make the root when they meet in the store, and the default group of it. The root ends with the default
-// group; other groups go on. A group whose default group is another backend's has a root of its own.
 class Communicator {
  public:
-  // Collective over the members, each of which waits in the store until all have come. key: of that place. device:
-  // KOLO_HOST, or a CUDA device. A member whose part fails makes all fail.
+  // Collective over the members, which meet by `key` in the store. device: KOLO_HOST, or a CUDA device. A member whose
+  // part fails makes all fail.
   static std::shared_ptr<Communicator> meet(const Membership& member, const std::string& key, int device);
-  // The members but `excluded`, which may be dead. Their new ranks are in the old order. The root is shrunk,
-  // too, if this is the default group.
+  // The members but `excluded`, which may be dead. Their new ranks are in the old order.
   std::shared_ptr<Communicator> shrink(const std::vector<int>& excluded, const Membership& member);
 
   Communicator(koloComm_t comm, std::chrono::milliseconds timeout, std::string token);
@@ -56,7 +50,7 @@ class Communicator {
   std::chrono::milliseconds timeout() const { return timeout_; }
   // A text that all ranks share, and that no other communicator has: for keys in the store.
   const std::string& token() const { return token_; }
-  koloResult_t failure() const;  // koloAborted after end() or abort()
+  koloResult_t failure() const;
 
   // Waits until all that was begun here is over. Errors show at the operations; nothing is thrown.
   void end();
@@ -72,7 +66,6 @@ class Communicator {
   std::chrono::milliseconds timeout_;  // of operations that say nothing else
   std::string token_;
   std::atomic<int> shrinks_{0};
-  std::shared_ptr<Communicator> root_;  // that ends with this one
 };
 
 // Operations that are called in its scope have this deadline. That of their communicator costs nothing.

@@ -31,8 +31,7 @@ Membership KoloBackend::membership() const {
           size_,
           options_->timeout,
           options_->group_name.empty() ? "kolo" : options_->group_name,
-          options_->settings,
-          {options_->global_ranks_in_group.begin(), options_->global_ranks_in_group.end()}};
+          options_->settings};
 }
 
 Communicator& KoloBackend::communicator(at::Device device) {
@@ -85,9 +84,6 @@ c10::intrusive_ptr<c10d::Backend> KoloBackend::shrink(const std::vector<std::int
     if (const auto own = c10::dynamic_intrusive_pointer_cast<Options>(options)) childs->settings = own->settings;
   }
   childs->group_name = membership().name + ":shrunk";
-  auto& global = childs->global_ranks_in_group;  // of the default group: empty
-  for (auto rank = static_cast<std::int64_t>(global.size()); rank-- > 0;)
-    if (std::count(excluded.begin(), excluded.end(), rank) != 0) global.erase(global.begin() + rank);
   Membership member = membership();
   member.timeout = childs->timeout;
   member.name = childs->group_name;

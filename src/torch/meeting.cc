@@ -42,11 +42,11 @@ struct Venue {
   std::string numberKey(int of) const { return key + "/" + std::to_string(of); }
   std::string answerKey(const std::string& number) const { return key + "/to/" + number; }
   std::string readKey(const std::string& token, int of) const { return key + "/" + token + "/" + std::to_string(of); }
-  // Of all ranks from the first one on.
+  // Of all ranks but 0.
   template <class KeyOf>
-  std::vector<std::string> keys(KeyOf&& keyOf, int first = 1) const {
+  std::vector<std::string> keys(KeyOf&& keyOf) const {
     std::vector<std::string> all;
-    for (int of = first; of < size; ++of) all.push_back(keyOf(of));
+    for (int of = 1; of < size; ++of) all.push_back(keyOf(of));
     return all;
   }
 
@@ -62,15 +62,12 @@ bool isOver(const Venue& at) { return Clock::now() >= at.until; }
 
 // Looks until all keys are there, for so long at most: without a pause at first, for the others are mostly there at
 // once, then less and less often. (A wait of the store's own would not see signals, and one that ends in vain is a
-// warning on standard error.) True also if it is in vain.
-bool await(
-    const Venue& at, const std::vector<std::string>& keys, Milliseconds most,
-    const std::function<bool()>& isInVain = [] { return false; }) {
+// warning on standard error.)
+bool await(const Venue& at, const std::vector<std::string>& keys, Milliseconds most) {
   const Clock::time_point begin = Clock::now(), until = std::min(at.until, begin + most);
   while (!at.store.check(keys)) {
     const Clock::time_point now = Clock::now();
     if (now >= until) return false;
-    if (isInVain()) return true;
     if (now - begin > kWithoutPause)
       std::this_thread::sleep_for(std::min<Clock::duration>((now - begin) / 8, kLongestNap));
     if (!signals::look().empty()) signals::endWait();
@@ -97,20 +94,17 @@ void setAll(c10d::Store& store, const std::vector<std::string>& keys, const std:
   }
 }
 
-// The ranks, from the first one on, whose key is not there.
-template <class KeyOf>
-std::string missing(const Venue& at, KeyOf&& keyOf, int first = 1) {
-  std::string ranks;
-  for (int of = first; of < at.size; ++of) {
-    if (!at.store.check({keyOf(of)})) ranks += (ranks.empty() ? "" : ", ") + std::to_string(of);
-  }
-  return ranks;
-}
-
 // The ranks that have not joined. Numbers of an earlier attempt cannot be recognised.
 std::string missingRanks(const Venue& at, const std::string& token) {
-  const std::string absent = missing(at, [&](int of) { return at.numberKey(of); });
-  return absent.empty() ? missing(at, [&](int of) { return at.readKey(token, of); }) : absent;
+  const auto without = [&](const auto& keyOf) {
+    std::string ranks;
+    for (int of = 1; of < at.size; ++of) {
+      if (!at.store.check({keyOf(of)})) ranks += (ranks.empty() ? "" : ", ") + std::to_string(of);
+    }
+    return ranks;
+  };
+  const std::string absent = without([&](int of) { return at.numberKey(of); });
+  return absent.empty() ? without([&](int of) { return at.readKey(token, of); }) : absent;
 }
 
 // Answers the numbers that are there, again those that have changed, until all ranks have read their answers.
@@ -149,27 +143,15 @@ Meeting follow(const Venue& at, const std::string& own) {
   return meeting;
 }
 
-Milliseconds limitOf(Milliseconds timeout) { return timeout > kNoTimeout ? timeout : kBackendDefaultTimeout; }
-
 }  // namespace
 
 Meeting meetInStore(c10d::Store& store, const std::string& key, int rank, int size, Milliseconds timeout,
                     const std::string& group) {
-  const Milliseconds limit = limitOf(timeout);
+  const Milliseconds limit = timeout > kNoTimeout ? timeout : kBackendDefaultTimeout;
   const Venue at{store, key, rank, size, group, limit, Clock::now() + limit};
   const Meeting meeting = rank == 0 ? lead(at, drawNumber()) : follow(at, drawNumber());
   signals::endWait();
   return meeting;
-}
-
-void waitForAll(c10d::Store& store, const std::string& key, int rank, int size, Milliseconds timeout,
-                const std::string& group, const std::function<bool()>& isInVain) {
-  const Milliseconds limit = limitOf(timeout);
-  const Venue at{store, key, rank, size, group, limit, Clock::now() + limit};
-  const auto keyOf = [&](int of) { return at.numberKey(of); };
-  store.set(keyOf(rank), std::string("here"));
-  if (!await(at, at.keys(keyOf, 0), limit, isInVain)) at.failLate("ranks " + missing(at, keyOf, 0));
-  signals::endWait();
 }
 
 }  // namespace kolo::pytorch

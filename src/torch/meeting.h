@@ -11,7 +11,6 @@
 #include <kolo/kolo.h>
 
 #include <chrono>
-#include <functional>
 #include <string>
 
 #include "torch/c10d.h"
@@ -27,9 +26,5 @@ struct Meeting {
 // ranks that are missing.
 Meeting meetInStore(c10d::Store& store, const std::string& key, int rank, int size, std::chrono::milliseconds timeout,
                     const std::string& group);
-
-// Collective likewise, among ranks that have a key which no earlier attempt had. isInVain: whether to wait no longer.
-void waitForAll(c10d::Store& store, const std::string& key, int rank, int size, std::chrono::milliseconds timeout,
-                const std::string& group, const std::function<bool()>& isInVain);
 
 }  // namespace kolo::pytorch

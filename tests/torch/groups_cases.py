@@ -80,57 +80,6 @@ def monitored_after_a_death(rank, _):
         assert time.monotonic() - begin < 120
 
 
-def new_group_with_the_dead(rank, count):
-    """The others know why it cannot be made long before they would have waited in vain: ten minutes here."""
-    with kolo_group(600):
-        dist.barrier()
-        if rank == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        begin = time.monotonic()
-        expect_error(lambda: dist.new_group(list(range(count))), "rank 1", "died")
-        expect_error(lambda: [dist.all_reduce(torch.zeros(10)) for _ in range(100)], "rank 1", "died")
-        expect_error(lambda: dist.new_group(list(range(count))), "rank 1", "died")
-        assert time.monotonic() - begin < 120
-        living = dist.new_group([0, 2], use_local_synchronization=True)
-        tensor = torch.ones(3)
-        dist.all_reduce(tensor, group=living)
-        expect_equal(tensor, 2.0)
-
-
-def groups_of_their_members_alone(rank, count):
-    """Each rank makes those that it is in, whatever the default group has begun, and whatever comes of it."""
-    with kolo_group() as group:
-        before = torch.ones(5)
-        if rank == 0:
-            work = dist.all_reduce(before, async_op=True)
-        made = []
-        for ranks_of_it in ([0, 1], [2, 3], [3, 0], [1, 2], list(range(count)), [0, 1]):
-            if rank in ranks_of_it:
-                made.append(dist.new_group(ranks_of_it, use_local_synchronization=True))
-        if rank == 0:
-            work.wait()
-        else:
-            dist.all_reduce(before)
-        expect_equal(before, float(count))
-        group._get_backend(torch.device("cpu")).shutdown()
-        for each in made:
-            members = dist.get_process_group_ranks(each)
-            tensor = torch.full((4,), float(rank))
-            dist.all_reduce(tensor, group=each)
-            expect_equal(tensor, float(sum(members)))
-
-
-def waits_for_a_late_rank(rank, _):
-    """As long as the group may wait, which is longer than Kolo waits for a rank that is on its way."""
-    os.environ["KOLO_INIT_TIMEOUT_MS"] = "3000"
-    with kolo_group(600):
-        if rank == 1:
-            time.sleep(5)
-        tensor = torch.ones(3)
-        dist.all_reduce(tensor, group=dist.new_group([0, 1]))
-        expect_equal(tensor, 2.0)
-
-
 def abort(rank, _):
     """From another thread than the one that waits."""
     import threading  # pylint: disable=import-outside-toplevel
@@ -316,17 +265,6 @@ class Groups(unittest.TestCase):
     def test_a_monitored_barrier_ends_with_the_group(self):
         outcomes = ranks.Job(monitored_after_a_death, 3).outcomes()
         self.assertEqual([outcome.status for outcome in outcomes], [0, -9, 0], outcomes)
-
-    def test_a_new_group_with_a_dead_rank_says_so(self):
-        outcomes = ranks.Job(new_group_with_the_dead, 3).outcomes()
-        self.assertEqual([outcome.status for outcome in outcomes], [0, -9, 0], outcomes)
-
-    @smoke
-    def test_groups_are_made_by_their_members_alone(self):
-        ranks.run(self, groups_of_their_members_alone, 4)
-
-    def test_a_new_group_waits_for_a_late_rank(self):
-        ranks.run(self, waits_for_a_late_rank, 2)
 
     def test_abort(self):
         ranks.run(self, abort, 3)

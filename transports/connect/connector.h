@@ -110,8 +110,8 @@ class Connector : protected Callee {
 
   void know(std::unique_ptr<Way> way) {  // with the lock held
     Way& its = *way;
-    known_[its.peer.device] = &its;
     arrived_.push_back(std::move(way));
+    known_[its.peer.device] = &its;
     hasArrived(its);
   }
   // Not while there is a way, or the peer is making one.

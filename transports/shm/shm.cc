@@ -21,6 +21,10 @@
 
 #include "../handover/party.h"
 
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434  // of all machines; older C libraries do not name it
+#endif
+
 namespace kolo::shm {
 namespace {
 
