@@ -1,6 +1,6 @@
-// What is known of each algorithm: one row each. The planner, the names, the public queries, the tests and the
-// documentation read this table. A new algorithm is a file of its own, its number in device/work.h, its row here, its
-// case in execute.h, and tests. Device code does not include it: constants of the host have no address there.
+// Each algorithm has one row of facts. The planner, the names, the public queries, the tests and the documentation read
+// this table. A new algorithm is a file of its own, its number in device/work.h, its row here, its case in execute.h,
+// and tests. Device code does not include it: constants of the host have no address there.
 //
 // Thread safety: constants and pure functions.
 #pragma once
@@ -18,11 +18,11 @@
 
 namespace kolo::algorithms {
 
-// The cost of an operation of `size` bytes (of a block, where buffers are divided) on the ranks of one host.
+// The cost of an operation of `size` bytes (of a block, if buffers are divided) on one host.
 struct Cost {
-  double steps;       // that follow each other
+  double steps;       // one after the other
   double bytes;       // that the busiest rank reads and writes
-  double ofAll = -1;  // that all ranks together read and write; -1: every rank has as many
+  double ofAll = -1;  // that all ranks together read and write; -1: `bytes` for each
 };
 
 // The ranks of an operation, by host.
@@ -47,16 +47,16 @@ enum class Meeting {
   kInSteps    // the operation is made of steps; each is a collective with an algorithm of its own
 };
 
-// The fields of a row stand in the order in which people read them, whatever room that takes.
+// The order of the fields is for readers, and costs some padding.
 struct Row {  // NOLINT(clang-analyzer-optin.performance.Padding)
   device::Algorithm algorithm;
   const char* name;
-  // Sets of collectives (device::setOf): those
+  // Sets of collectives: those
   std::uint32_t collectives;       // for which the algorithm exists
   std::uint32_t vectors = 0;       // whose v-forms it serves where all ranks know all counts
   std::uint32_t pairVectors = 0;   // whose v-forms it serves where only the two ranks of a pair know a count
   std::uint32_t readsOutput = 0;   // in which a rank reads what it has written to its output
-  std::uint32_t uniformHosts = 0;  // that need several hosts with equally many ranks, more than one
+  std::uint32_t uniformHosts = 0;  // that need several hosts with equally many ranks, at least 2
   std::uint32_t hostsInRows = 0;   // that need the ranks of a host to follow each other
   std::uint32_t onMesh = 0;        // that need a communicator along several axes of a mesh
   std::uint32_t boundedRanks = 0;  // that have at most mostRanks ranks
@@ -75,7 +75,7 @@ struct Row {  // NOLINT(clang-analyzer-optin.performance.Padding)
   int mostRanks = INT_MAX;
   std::uint64_t mostBytes = UINT64_MAX;
   std::uint64_t chosenFromBytes = 0;  // not chosen for fewer, unless asked for
-  // Manner.
+  // Behaviour.
   Meeting meeting = Meeting::kPartners;
   bool keepsOrder = false;  // folds all inputs at once, in the order of the ranks
   bool inSlices = false;    // a message has a rank's slice of the data
@@ -93,13 +93,13 @@ namespace costs {
 
 using device::Collective;
 
-// With a root that has a block for each rank, or gets one from each.
+// Whether a root gives each rank a block, or takes one from it.
 inline bool hasBlocksAtRoot(Collective collective) {
   return device::isIn(collective, device::kRooted & device::kDivided);
 }
 inline bool isDivided(Collective collective) { return device::isIn(collective, device::kDivided); }
 inline double levels(double n) { return std::ceil(std::log2(n)); }
-// The steps in which ranks beyond a power of two hand over to others, and get results back.
+// Steps in which ranks beyond a power of two give others data, and get results.
 inline double extraSteps(double n) { return std::exp2(std::floor(std::log2(n))) < n ? 2 : 0; }
 
 // Every rank of a host sends as much as the others, or one rank sends all.
@@ -108,8 +108,7 @@ inline Wire ofEach(const Shape& at, double steps, double messages, double bytes)
 }
 inline Wire ofOne(double steps, double messages, double bytes) { return {steps, messages, bytes, bytes}; }
 
-// Everybody to everybody, `size` bytes each. A header and its chunk go together, and sometimes with the credit for the
-// last chunk.
+// All ranks to all, `size` bytes each. A header goes with its chunk, and sometimes with the credit for the last chunk.
 inline Wire everybody(const Shape& at, double size) {
   return ofEach(at, 1, 1.5 * (at.n - 1), at.perHost * at.others() * size);
 }
@@ -168,7 +167,7 @@ inline Cost twoShotDirect(Collective collective, double n, double size) {
   return collective == Collective::kAllReduce ? Cost{2, 2 * size} : Cost{2, size * (1 + 1 / n)};
 }
 
-// burden: what a step takes, for there is a little more to do for the same bytes if they go both ways at once.
+// burden: a step's relative cost, which is a little higher if bytes go both ways at once.
 inline Cost aroundRing(Collective collective, double n, double size, double burden) {
   if (collective == Collective::kAllReduce) return {2 * (n - 1) * burden, size * (8 + 6 * (n - 2)) / n};
   if (isDivided(collective)) return {(n - 1) * burden, size * (6 + 3 * (n - 2))};
@@ -176,7 +175,7 @@ inline Cost aroundRing(Collective collective, double n, double size, double burd
 }
 inline Cost ring(Collective collective, double n, double size) { return aroundRing(collective, n, size, 1); }
 inline Cost biring(Collective collective, double n, double size) { return aroundRing(collective, n, size, 1.02); }
-// Hosts in a row: one pair of ranks exchanges data across each border.
+// Host by host: one pair of ranks exchanges data across each border.
 inline Wire ringWire(Collective collective, const Shape& at, double size) {
   if (collective == Collective::kAllReduce) return ofOne(2 * (at.n - 1), 2 * (at.n - 1), 2 * size * (at.n - 1) / at.n);
   if (isDivided(collective)) return ofOne(at.n - 1, at.n - 1, size * (at.n - 1));
@@ -212,7 +211,7 @@ inline Wire bruckWire(Collective collective, const Shape& at, double size) {
 inline Cost tree(Collective collective, double n, double size) {
   const double log = levels(n), whole = size * n;
   if (collective == Collective::kAllReduce) return {2 * log, size * (3 * log + 6)};
-  // In the mean each block goes on at every second level.
+  // On average a block is relayed at every other level.
   if (hasBlocksAtRoot(collective)) return {log, whole * 4, whole * (2 * log + 2)};
   return {log, size * (2 * log + 2)};
 }
@@ -282,7 +281,7 @@ inline constexpr Row kCatalogue[] = {
      .collectives = setOf(kAllReduce, kReduce, kBroadcast, kBarrier),
      .readsOutput = setOf(kBroadcast),
      .boundedRanks = device::kReducing,
-     .onlyMapped = setOf(kBarrier),  // through one rank: two messages one behind the other
+     .onlyMapped = setOf(kBarrier),  // through one rank: two messages in sequence
      .steps = setOf(kAllReduce, kReduce, kBroadcast),
      .asOneShot = setOf(kBroadcast),
      .asTwoShot = setOf(kAllReduce, kReduce),
@@ -315,7 +314,7 @@ inline constexpr Row kCatalogue[] = {
     {.algorithm = device::Algorithm::kRecursive,
      .name = "recursive",
      .collectives = setOf(kAllReduce, kAllGather, kReduceScatter, kBarrier),
-     .vectors = setOf(kAllGather),  // needs blocks in a row
+     .vectors = setOf(kAllGather),  // needs adjacent blocks
      .readsOutput = setOf(kAllReduce, kAllGather, kReduceScatter),
      .scratch = setOf(kReduceScatter),
      .undivided = setOf(kAllGather, kReduceScatter),  // moves runs of blocks at a time
@@ -325,7 +324,7 @@ inline constexpr Row kCatalogue[] = {
     {.algorithm = device::Algorithm::kBruck,
      .name = "bruck",
      .collectives = setOf(kAllGather, kAllToAll),
-     .vectors = setOf(kAllGather),  // takes the blocks of an all-to-all for equal
+     .vectors = setOf(kAllGather),  // an all-to-all needs equal blocks
      .readsOutput = setOf(kAllGather),
      .scratch = setOf(kAllToAll),
      .staged = costs::bruck,

@@ -1,5 +1,5 @@
-// How many copies a block of ordinary memory costs: when ranks read and write each other's buffers themselves, and when
-// a rank that only gives stages its data early. What all ranks must decide alike depends only on what all ranks know.
+// Decides when ranks read and write each other's ordinary memory directly, and when a rank that only gives stages its
+// data early. A decision that must be equal on all ranks depends only on values that are.
 //
 // Thread safety: pure functions of plain data.
 #pragma once
@@ -18,8 +18,8 @@ struct CopyPolicy {
   bool canReadPeers = false;
   // Ordinary memory of a peer may be written too. The value is equal on all ranks.
   bool canWritePeers = false;
-  // Ranks share cores, so that waiting for each other costs more than another copy of what is not long; and the user
-  // has not asked for single copies. The value is equal on all ranks.
+  // Ranks share cores, so a wait costs more than a second copy of a short block, and the user has not asked for single
+  // copies. The value is equal on all ranks.
   bool ranksShareCores = false;
 
   // Whether ordinary inputs of a collective are read by the peers. bytes: of the longest block.
@@ -28,9 +28,9 @@ struct CopyPolicy {
   bool writesPeers(device::Collective collective, std::uint64_t bytes) const;
   // Whether peers load from, and store to, lists whose segments lie in windows.
   bool sharesLists(std::uint64_t bytes) const;
-  // From which size on single copies pay in a collective in which all ranks meet before anything is read.
+  // The size from which single copies pay, if all ranks meet before any of them reads.
   std::uint64_t exchangeCopyBytes() const;
-  // From which size on a block of a pair (HeaderTerms::pairsFromBytes) is moved by a single copy.
+  // The size from which a pair moves its block by one copy (HeaderTerms::pairsFromBytes).
   std::uint64_t pairsFromBytes(const device::Work& work) const;
 
   // Whether this rank, which gives a block to the root of a gather, may put it into slots before the root asks for it.
@@ -38,7 +38,7 @@ struct CopyPolicy {
   bool mayStageEarly(const device::Work& work) const;
 };
 
-// A block or message in a window is read there by the receiver above this size. Not measured.
+// Above this size the receiver reads a block or message in its window. Not measured.
 inline constexpr std::uint64_t kEagerWindowBytes = 4096;
 
 }  // namespace kolo::collectives

@@ -1,5 +1,5 @@
-// From an operation to the description that an executor gets: the layout of its buffers, its algorithm, its chunks, and
-// how its blocks are copied.
+// Turns an operation into an executor's Work: the layout of its buffers, its algorithm, its chunks, and how its blocks
+// are copied.
 //
 // Thread safety: under the communicator's turn.
 #pragma once
@@ -27,26 +27,26 @@ inline constexpr Call kNoCall{.collective = device::Collective::kCount};
 // An operation that is ready to run, as often as it is called.
 struct Prepared {
   Call call = kNoCall;   // the call that finds it again; kNoCall: none does
-  std::size_t hash = 0;  // by which it is found then
+  std::size_t hash = 0;  // of the call
   device::Work work;
   device::Sharing sharing;  // the most that a call offers
   executor::Context context;
-  std::uint64_t scratchBytes = 0;                            // that the algorithm needs, by all channels together
-  std::uint64_t edgesEnd = 0;                                // on the host: of that, and of a list's edges behind it
+  std::uint64_t scratchBytes = 0;                            // for the algorithm, in all channels
+  std::uint64_t edgesEnd = 0;                                // on the host: that, and a list's edges
   bool mayStageEarly = false;                                // as CopyPolicy says
-  bool isStagedAnyway = false;                               // such a block: it has gone through slots the first time
-  device::Algorithm behindRoot = device::Algorithm::kCount;  // as planner::Choice says; and behind anything else:
+  bool isStagedAnyway = false;                               // such a block went through slots at first
+  device::Algorithm behindRoot = device::Algorithm::kCount;  // as in planner::Choice; and otherwise:
   device::Algorithm behindOthers = device::Algorithm::kCount;
   // What `work` and `context` point to.
   std::shared_ptr<const VectorCounts> counts;
   std::shared_ptr<const CustomReduction> custom;
   std::shared_ptr<const List> list;
   std::shared_ptr<const LaidOut> laidOut;        // the list
-  std::shared_ptr<executor::cuda::Table> table;  // the same where a GPU reads it, once it has been launched
+  std::shared_ptr<executor::cuda::Table> table;  // the same for a GPU, after a launch
   executor::UserReduction user;
 };
 
-// What all operations of a communicator have in common. Pointers: to what lives as long as the communicator.
+// What all operations of a communicator share. The pointers' targets live as long as it does.
 struct Site {
   int rank = 0;
   int ranks = 1;
@@ -57,28 +57,26 @@ struct Site {
   std::uint32_t slots = 0, slotBytes = 0;
   std::uint64_t mostChunkBytes = 0;  // of a message between ranks that know its length
   std::uint64_t streamingBytes = 0;  // results from this size on bypass the caches
-  // The order of the ranks along a ring, host by host; empty: as they are numbered. members: the same, where an
-  // executor reads it.
+  // The ring's order of the ranks, host by host; empty: in rank order. members: the same, for an executor.
   const std::vector<int>* order = nullptr;
   const int* members = nullptr;
   const device::Hosts* hosts = nullptr;  // as an executor reads it
   const device::Mesh* mesh = nullptr;    // as an executor reads it; null: the communicator is no mesh
-  bool pairsChooseInGather = false;      // the blocks of a one-shot gather go by the path that fits each
-  executor::Context context;             // but for what depends on the operation
+  bool pairsChooseInGather = false;      // each block of a one_shot gather has its own path
+  executor::Context context;             // what no operation changes
   // Where a range of memory lies in the windows; index 0: in none that peers can use.
   std::function<device::WindowRef(const void* buffer, std::uint64_t bytes)> findWindow;
   std::function<bool()> hasWindows;           // the same on all ranks
-  std::function<bool()> hasAbandonedWindows;  // this rank has windows in which the others may look in vain
+  std::function<bool()> hasAbandonedWindows;  // others may still use a window this rank gave up
 };
 
-// REQUIRES: prepared is new, but for what it holds.
+// prepared: new, or an old one to be overwritten.
 void prepare(const Site& site, Choices& choices, const Operation& operation, Prepared& prepared);
 // Why an operation that folds in rank order cannot be done among so many ranks.
 Status checkFold(const Operation& operation, const Choices& choices, int ranks);
 
-// For algorithms whose ranks talk to neighbours, where ranks that follow each other by number are on different hosts:
-// numbers the ranks host by host, so that a ring leaves each host once. Also after a change of
-// work.signature.algorithm.
+// Numbers the ranks host by host, so that a ring leaves each host once, if the algorithm uses neighbours and
+// consecutive ranks are on different hosts. Call it again after a change of work.signature.algorithm.
 void followOrder(const Site& site, device::Work& work);
 
 // Bytes of a rank's whole input.

@@ -1,11 +1,11 @@
-// A communicator of some ranks of another one, its parent, as one of these ranks makes it: by split, shrink, or as a
+// One rank's part in making a child: a communicator of some ranks of another, its parent, by split, by shrink or as a
 // group.
 //
-// Its ranks come to know of each other as each of these functions says: who the members are, in which order, and under
-// which key. Where all of them map each other's memory they may share the parent's pool (links/pool.h). Each member
-// then offers a block, in whatever exchange it is in with the others. With the offers of all members a rank makes its
-// part alone. Ranks of the parent that are not members need not know of it. If some member shares nothing, all members
-// see that in the offers, and make the communicator by the control plane, as a first one is made.
+// The split, shrink or group function says how ranks learn the members, their order, and the key. Where all of them map
+// each other's memory they may share the parent's pool (links/pool.h). Each member then offers a block of the pool, in
+// the exchange by which members meet. With all offers a rank makes its part alone. The parent's other ranks are not
+// involved. If a member shares nothing, all members see that in the offers, and make the communicator by the control
+// plane, like a first one.
 //
 // Thread safety: under the parent's turn.
 #pragma once
@@ -27,26 +27,26 @@ bool sharesMemory(Communicator& parent, const std::vector<int>& ranks);
 
 class Child {
  public:
-  // Without members as yet. key: may be changed until the communicator is made.
+  // Has no members yet. key: may be changed until make().
   Child(Communicator& parent, std::uint64_t key);
 
   // ranks: distinct ones of the parent, this one among them.
   void setMembers(std::vector<int> ranks);
   void setKey(std::uint64_t key) { membership_.key = key; }
-  // Of the parent, in the child's order.
+  // Their ranks in the parent, in order.
   const std::vector<int>& ranks() const { return ranks_; }
   const Membership& membership() const { return membership_; }
 
-  // What this rank says to the other members, in at most so many bytes; "": it shares nothing. From now on the others
-  // may use its block.
+  // This rank's text for the other members, of at most `most` bytes; "": it shares nothing. The others may then use its
+  // block.
   std::string offer(const Options& options, std::size_t most);
-  // They will not: none of them makes the communicator with this offer.
+  // Takes the offer back. REQUIRES: no member uses it.
   void withdraw();
-  // They may have made it, and this rank does not know. Their operations find that it has left.
+  // Says that this rank has left, to members that may have made the child.
   void leave();
 
-  // This rank's part. offers: of all members, in their order; empty: nothing was offered. Collective over the members
-  // if there are none, or one is "". Once.
+  // Makes this rank's part, once. offers: all members', in order; empty: none. Collective over the members if there are
+  // none, or if one is "".
   Result<Owned> make(const Options& options, const std::vector<std::string>& offers = {});
 
  private:

@@ -1,10 +1,10 @@
-// The operations of a communicator that were started and not waited for: the order of its collectives, messages that
-// start while others have the turn, and who makes progress.
+// The operations of a communicator that are started and waited for later: the order of collectives, messages that start
+// while another thread has the turn, and which thread makes progress.
 //
 // Collectives stand in a queue. A thread that waits for a collective, or that calls a blocking operation behind it,
-// executes the queue up to there. This object's own thread executes what no other thread comes for. Messages do not
-// stand in the queue: a message that starts while another thread has the turn goes to a list, the post. The thread that
-// has the turn takes the message out when it waits (Messages::progress).
+// executes the queue up to it. This object's own thread executes what no other thread does. A message joins the queue
+// only behind an operation on a stream. Otherwise, if another thread has the turn, it goes to a list, the post, from
+// which that thread starts it while it waits.
 //
 // Thread safety: any thread, but for what says otherwise.
 // Invariants
@@ -57,32 +57,32 @@ class Requests {
   // Starts messages at a place that takeStreamPlace() gave. The place ends when they have started, because a message
   // that waits keeps no other operation from going.
   void startAt(std::uint64_t place, const Message* messages, std::size_t count, Request& request);
-  // Starts a collective, or several one after the other, which are one part of the request. Of several the vector is
-  // emptied, and gets storage of earlier ones in exchange for its own.
+  // Starts a collective, or several one after the other, which are one part of the request. The vector of several is
+  // swapped for an empty one with storage of its own.
   void start(const Operation& operation, Request& request);
   void start(std::vector<Operation>& operations, Request& request);
-  // Starts a step that is collective, too, and is done in the communicator's turn. It is one part of the request.
+  // Starts another collective step, run in the communicator's turn, as one part of the request.
   void start(std::function<Status()> step, Request& request);
 
   // ---- waited for
 
-  // Messages that a call waits for. May leave the turn that the handle has by its bias.
+  // Runs messages to their end. May leave the turn that the handle has by its bias.
   static Status run(Held<Communicator>& communicator, const Message* messages, std::size_t count);
-  // Messages that a call waits for, and that belong to a message that has been done: they do not stand in line behind
-  // what was called after that message. REQUIRES: the calling thread is not inside by its bias.
+  // Runs messages that continue an earlier one to their end. They do not wait behind operations that were called after
+  // it. REQUIRES: the calling thread is not inside by its bias.
   Status runBegun(const Message* messages, std::size_t count) {
     Request request(static_cast<std::uint32_t>(count));
     post(messages, count, request);
     wait(request, kNever);
     return request.status();
   }
-  // Until the request is over, or the time has come. It may be of other communicators as well.
+  // Waits until the request is over, or the time. Other communicators may have parts of it.
   void wait(Request& request, std::int64_t untilNs);
-  // Executes what the request stands for, if nobody has begun with it. REQUIRES: the thread is inside by its bias.
+  // Executes the request's collectives that no thread has begun. REQUIRES: the thread is inside by its bias.
   void executeInside(const Request& request);
-  // Makes progress that needs no waiting. Whether anything moved.
+  // Makes progress without waiting. True if anything moved.
   bool look();
-  // The own thread begins at once with what nobody has begun.
+  // Makes the own thread begin at once with what is left.
   void hurry();
   // To be called before a request asks for a notice. koloSystemError: there is no thread that could give it.
   Status prepareNotices();
@@ -96,13 +96,12 @@ class Requests {
   std::uint64_t takeStreamPlace();
   void endStreamPlace() { streamed_.fetch_sub(1, std::memory_order_release); }
 
-  // Until nothing is under way but receives for which no message has come; these end with koloAborted. REQUIRES: the
-  // turn.
+  // Waits until only receives without a message are left, and ends these with koloAborted. REQUIRES: the turn.
   Status settle();
   // Whether settle() would wait for other ranks. REQUIRES: the turn.
   bool settlesAtOnce();
-  // Ends the own thread, and all that is left. messages: the communicator's, if it has come to have any. REQUIRES:
-  // nobody else uses the communicator. To be called before the end.
+  // Ends the own thread, and all operations left. messages: the communicator's, or null. REQUIRES: no other thread uses
+  // the communicator. Call it before the destructor.
   void stop(Messages* messages);
 
   // ---- for Messages, under the turn
@@ -120,10 +119,10 @@ class Requests {
   struct Queued {
     std::vector<Operation> operations;  // collectives,
     std::vector<Message> messages;      // or messages that are to start,
-    std::function<Status()> step;       // or something else
+    std::function<Status()> step;       // or another step
     Request* request;
     std::optional<std::uint64_t> place;
-    Status status;  // of what is no message
+    Status status;  // except of messages
 
     void clear();
   };
@@ -138,7 +137,7 @@ class Requests {
   void startNow(const Message* messages, std::size_t count, Request& request);
   void post(const Message* messages, std::size_t count, Request& request);
   void noteLook();
-  // Whether a message comes behind an operation on a stream, or behind one that does.
+  // Whether a message must queue behind a stream's operation or such a message.
   bool standsInLine() const {
     return streamed_.load(std::memory_order_acquire) != 0 ||
            messagesInLine_.load(std::memory_order_acquire) != 0;  // [in line]
@@ -164,8 +163,8 @@ class Requests {
 
   Communicator& owner_;
   Turn& turn_;
-  std::atomic<std::uint32_t> waiting_{0};         // of the queue, that are not over
-  std::atomic<std::uint32_t> messagesInLine_{0};  // entries of it that begin messages, and have not
+  std::atomic<std::uint32_t> waiting_{0};         // entries that are not over
+  std::atomic<std::uint32_t> messagesInLine_{0};  // entries whose messages have not begun
   std::atomic<std::uint32_t> streamed_{0};        // operations on streams that have not ended
   std::atomic<bool> hasPost_{false};
   std::atomic<bool> needsCare_{false};   // messages are under way
@@ -174,26 +173,26 @@ class Requests {
 
   std::mutex mutex_;
   Queue queue_;
-  Queue spare_;              // to be used again: allocating one costs as much as a short collective
+  Queue spare_;              // for reuse: allocating one costs as much as a short collective
   std::uint64_t begun_ = 0;  // of the queue's
-  int executing_ = 0;        // of these, by whatever threads
+  int executing_ = 0;        // of these, by any thread
   std::vector<Posted> post_;
-  std::unique_ptr<Stream> notices_;  // gives them; nullptr: no request has asked for one
+  std::unique_ptr<Stream> notices_;  // gives notices; nullptr: none was asked for
   bool isHurried_ = false;
   bool isStopping_ = false;
   std::condition_variable added_;
   std::thread thread_;
 };
 
-// Until the request is over, or the time has come: its result, or koloInProgress.
+// Waits until the request is over, or the time: its result, or koloInProgress.
 Status wait(Request& request, std::int64_t untilNs);
-// Its result, or koloInProgress, after a look that makes progress.
+// Makes progress once. Gives its result, or koloInProgress.
 Status test(Request& request);
-// Somebody waits for the request, but makes no progress.
+// Says that a thread waits without making progress.
 void hurry(const Request& request);
 // To be called before the request asks for a notice.
 Status prepareNotices(const Request& request);
-// Until one of them is: its place; -1: the time has come. REQUIRES: there is one.
+// Waits until one is over: its index; -1: the time came. REQUIRES: one.
 int waitAny(std::span<Request* const> requests, std::int64_t untilNs);
 
 }  // namespace kolo::comm

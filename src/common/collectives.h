@@ -1,5 +1,5 @@
-// What each collective does, one row each: the library, kolo-perf and what they say to users follow from these rows.
-// How an algorithm does it stands in algorithms/catalogue.h.
+// One row for each collective says what it does. The library, kolo-perf and their texts follow from the rows.
+// algorithms/catalogue.h says how algorithms do it.
 //
 // Thread safety: constants and pure functions.
 #pragma once
@@ -13,8 +13,8 @@ namespace kolo {
 struct CollectiveRow {
   // Blocks in one of the buffers: none, one, or one for each rank.
   enum class Blocks : unsigned char { kNone, kOne, kEach };
-  // From which ranks data goes to which. Of a collective with a root, the other ranks have nothing in the buffer that
-  // the root gives from, or takes into.
+  // Which ranks send to which. In a collective with a root, only the root uses the buffer that it gives from or takes
+  // into.
   enum class Flow : unsigned char { kAmongAll, kFromRoot, kToRoot, kPair };
 
   koloCollective_t collective;
@@ -25,7 +25,7 @@ struct CollectiveRow {
 
   constexpr bool isRooted() const { return flow == Flow::kFromRoot || flow == Flow::kToRoot; }
   constexpr bool moves() const { return sends != Blocks::kNone; }
-  // Some buffer holds a block for each rank: there is a form with a count for each.
+  // One buffer holds a block for each rank: a form with counts exists.
   constexpr bool isDivided() const { return sends == Blocks::kEach || receives == Blocks::kEach; }
   // Every rank gives something to every other, and takes something.
   constexpr bool isExchange() const { return flow == Flow::kAmongAll && moves(); }
@@ -60,7 +60,7 @@ inline constexpr CollectiveRow kCollectives[] = {
 }  // namespace rows
 using rows::kCollectives;
 
-// REQUIRES: one of them.
+// REQUIRES: has a row.
 constexpr const CollectiveRow& rowOf(koloCollective_t collective) { return kCollectives[collective]; }
 
 constexpr bool areInOrder() {

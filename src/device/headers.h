@@ -1,5 +1,5 @@
-// Headers (D4): a rank posts one to each peer that it exchanges with, and awaits and checks the peer's, at once or in a
-// later operation.
+// Headers (D4): a rank posts one to each peer (announce), and awaits and checks the peer's at once (meet) or later
+// (owe).
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ KOLO_DEVICE const Header& lineOf(const Link& link, std::uint64_t number) {
   return link.inbox->header[number % kHeaderLines];
 }
 
-// The header read by meet(); stays readable during this operation.
+// The header that meet() read; valid during this operation.
 template <class Team>
 KOLO_DEVICE const Header& headerOf(const Exchange<Team>& exchange, int peer) {
   const Link& link = exchange.linkTo(peer);
@@ -27,7 +27,7 @@ KOLO_DEVICE const Header& headerOf(const Exchange<Team>& exchange, int peer) {
 
 // ---- reading them, by one thread
 
-// The line lies in memory that the peer may write at any time.
+// Copies the references: the peer can change its line later.
 template <class Team>
 KOLO_DEVICE void takeRefs(Exchange<Team>& exchange, int peer) {
   const Header& line = headerOf(exchange, peer);
@@ -36,7 +36,7 @@ KOLO_DEVICE void takeRefs(Exchange<Team>& exchange, int peer) {
   link.headers.theirRecv = {line.refs.recvOffset, line.refs.recvWindow};
 }
 
-// The header met last against what it is to say; `said` is the count that this rank announced.
+// Compares the header met last with `expected`. said: the count in this rank's own header.
 template <class Team>
 KOLO_DEVICE void checkHeader(Exchange<Team>& exchange, int peer, const Expectation& expected, std::uint64_t said) {
   const Header& line = headerOf(exchange, peer);
@@ -45,7 +45,7 @@ KOLO_DEVICE void checkHeader(Exchange<Team>& exchange, int peer, const Expectati
       {Fault::kMismatch, exchange.linkTo(peer).peer, line.signature, line.count, expected.signature, said});
 }
 
-// The peer's header has come: checks that it says what this rank says.
+// Takes a header that has arrived, and checks it against this rank's.
 template <class Team>
 KOLO_DEVICE void takeHeader(Exchange<Team>& exchange, int peer) {
   const Work& work = exchange.work();
@@ -56,7 +56,7 @@ KOLO_DEVICE void takeHeader(Exchange<Team>& exchange, int peer) {
               work.header.countTo != nullptr ? work.header.countTo[peer] : work.header.count);
 }
 
-// All headers owed that have arrived. Leader only.
+// Checks owed headers that have come. Leader only.
 template <class Team>
 KOLO_DEVICE void takeOwed(Exchange<Team>& exchange, int peer) {
   Link& link = exchange.linkTo(peer);
@@ -68,7 +68,7 @@ KOLO_DEVICE void takeOwed(Exchange<Team>& exchange, int peer) {
   }
 }
 
-// Waits until the peer owes at most `most` headers of earlier operations; takes those that are there anyway.
+// Waits until at most `most` earlier headers of the peer are owed; checks all that have arrived.
 template <class Team>
 KOLO_DEVICE_CALL bool settle(Exchange<Team>& exchange, int peer, std::uint32_t most) {
   Link& link = exchange.linkTo(peer);
@@ -81,8 +81,8 @@ KOLO_DEVICE_CALL bool settle(Exchange<Team>& exchange, int peer, std::uint32_t m
   }
   return true;
 }
-// settle() with every peer, before a spread(): threads that are apart there cannot wait together. One thread settles as
-// it goes.
+// Calls settle() for every peer before a spread(), whose threads cannot wait together. A team of one thread settles
+// later.
 template <class Team>
 KOLO_DEVICE bool settleAll(Exchange<Team>& exchange, std::uint32_t most) {
   const int rank = exchange.work().rank;
@@ -176,8 +176,7 @@ KOLO_DEVICE_CALL bool meetAll(Exchange<Team>& exchange) {
   return !exchange.failed();
 }
 
-// Meets those peers whom this rank has announced itself to and not met yet. All threads; after a barrier since
-// announce().
+// Calls meet() for each peer that had announce() but no meet() or owe(). All threads, after a barrier since announce().
 template <class Team>
 KOLO_DEVICE_CALL bool meetRest(Exchange<Team>& exchange) {
   const int rank = exchange.work().rank;
@@ -189,8 +188,8 @@ KOLO_DEVICE_CALL bool meetRest(Exchange<Team>& exchange) {
   return good;
 }
 
-// Instead of meet(), where nothing in the peer's header changes what this rank does: the header is read and checked in
-// a later operation, or by settle(). REQUIRES: announced.
+// Replaces meet() where the peer's header changes nothing here: a later operation, or settle(), reads and checks it.
+// REQUIRES: announce() to the peer.
 template <class Team>
 KOLO_DEVICE void owe(Exchange<Team>& exchange, int peer) {
   if (!exchange.team().leader() || exchange.failed()) return;

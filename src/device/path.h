@@ -1,8 +1,8 @@
 // Which way data takes (D15): pure functions of facts, the same for collectives and for messages. device/offers.h
 // gathers the facts of collectives, comm/messages*.cc and algorithms/messages.h those of messages.
 //
-// Each fact is known to all ranks that need it, or comes to them with a header or a message's line. So both ends of a
-// block come to the same path, each from its own side.
+// All ranks that need a fact know it, or get it with a header or a message's line. So both ends of a block choose the
+// same path.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -15,10 +15,9 @@ namespace kolo::device {
 
 // ---- what ranks offer
 
-// What a rank says of one of its buffers, or of the part of it that concerns a peer. From the least that a peer can do
-// with it to the most.
+// What a rank offers of a buffer, or of the part that concerns a peer. Later values let the peer do more.
 enum class Offer : std::uint8_t {
-  kInSlots,  // of an input: it goes into slots before the peers ask for it, whatever they offer
+  kInSlots,  // an input that goes into slots before the peers ask for it
   kNothing,
   kAddress,  // its address in this process; of a list, the address of the segments
   kWindow    // its place in a window
@@ -30,20 +29,20 @@ KOLO_DEVICE constexpr Offer leastOf(Offer a, Offer b) { return a < b ? a : b; }
 enum class Start : std::uint8_t {
   kChecks,        // the headers of the peers are checked before the call ends
   kDefersChecks,  // the call repeats an earlier one: headers that change nothing here may be checked in a later call
-  kStagesEarly    // besides, what this rank gives goes into slots before the peers ask for it; it offers no buffer
+  kStagesEarly    // also puts what this rank gives into slots before the peers ask for it; offers no buffer
 };
 KOLO_DEVICE constexpr bool defersChecks(Start start) { return start != Start::kChecks; }
 
 struct Sharing {
-  // Ordinary memory, which lies in no window: whether inputs are read, and outputs written, by their address. All ranks
-  // that decide alike agree on it.
+  // Whether ordinary memory (in no window) is read, or written, by its address. Equal on all ranks, unless pairs
+  // decide.
   bool readsPeers = false, writesPeers = false;
   // What this rank offers.
   Offer input = Offer::kNothing, output = Offer::kNothing;
   Start start = Start::kChecks;
 };
 
-// What a rank offers in one call, of what it may offer at most. isReachable: other processes may touch its memory.
+// What a rank offers in one call. most: the upper bound. isReachable: other processes may touch its memory.
 KOLO_DEVICE constexpr Sharing sharingIn(const Sharing& most, Start start, bool isReachable) {
   const auto now = [&](Offer offer) { return offer == Offer::kAddress && !isReachable ? Offer::kNothing : offer; };
   const bool isEarly = start == Start::kStagesEarly;
@@ -76,8 +75,8 @@ KOLO_DEVICE constexpr Path pathOf(bool fitsLine, Offer input, Offer output) {
   return isOffered(input) ? Path::kPeerReads : Path::kStaged;
 }
 
-// Whether the root of a broadcast puts a part of it into a peer's buffer, while the peer reads the rest: it has nothing
-// else to do, in place, and can write there. input: the root's; output: the peer's.
+// Whether the root of a broadcast writes a part of it into a peer's buffer, while the peer reads the rest. Only an
+// in-place root has time for it. input: the root's offer; output: the peer's.
 KOLO_DEVICE constexpr bool isPushed(Offer input, bool isInPlace, Offer output) {
   return isInPlace && isOffered(input) && isOffered(output);
 }
@@ -92,10 +91,10 @@ enum class Opening : std::uint8_t {
   kOwes          // posts headers; those of the others are checked in a later call
 };
 
-// What decides, all of it known without a header.
+// The deciding facts, known without a header.
 struct OpeningFacts {
   bool meets = false;             // the algorithm, or the direct form, needs the headers of all others or of the root
-  bool goesThroughSlots = false;  // what this rank gives, whatever the headers say
+  bool goesThroughSlots = false;  // what this rank gives does, in any case
   bool gets = false;              // this rank gets something
   bool defersChecks = false;      // the call may leave headers for later
 };
@@ -108,20 +107,20 @@ KOLO_DEVICE constexpr Opening openingOf(const OpeningFacts& facts) {
   return facts.defersChecks ? Opening::kOwes : Opening::kMeets;
 }
 
-// How the data of an operation goes. All ranks come to the same course.
+// How an operation's data moves. All ranks choose the same course.
 enum class Course : std::uint8_t {
   kStaged,     // through slots, by the operation's algorithm
   kByBlock,    // from or to a root, each block by its own path
   kInWindows,  // ranks read and write the peers' windows
   kByReading,  // ranks read the peers' inputs, in windows or not
-  kByWriting   // besides, they write the peers' outputs
+  kByWriting   // and write the peers' outputs
 };
 
 struct CourseFacts {
-  bool hasRoot = false;                          // all data has one end at a root, with which alone ranks meet
-  bool readsPeers = false, writesPeers = false;  // by address, as agreed
-  bool isTwoShot = false;                        // the direct form needs to write, where it can be written
-  Offer inputs = Offer::kNothing, outputs = Offer::kNothing;  // the least in the headers; with a root, in the root's
+  bool hasRoot = false;                                       // all data goes from or to a root; ranks meet only it
+  bool readsPeers = false, writesPeers = false;               // by address, as agreed
+  bool isTwoShot = false;                                     // the direct form must write, if ranks may write
+  Offer inputs = Offer::kNothing, outputs = Offer::kNothing;  // least in all headers; with a root, in its header
 };
 
 KOLO_DEVICE constexpr Course courseOf(const CourseFacts& facts) {

@@ -45,7 +45,7 @@ enum class Algorithm : std::uint8_t {
   kCount
 };
 
-// What collectives have in common, as sets of them.
+// Sets of collectives, a bit for each.
 template <class... Members>
 constexpr std::uint32_t setOf(Members... members) {
   return ((1u << static_cast<unsigned>(members)) | ...);
@@ -75,7 +75,7 @@ inline constexpr std::uint32_t kFromRoot = sets::where([](const auto& row) { ret
 inline constexpr std::uint32_t kToRoot = sets::where([](const auto& row) { return row.flow == sets::kToRoot; });
 inline constexpr std::uint32_t kRooted = kFromRoot | kToRoot;
 inline constexpr std::uint32_t kReducing = sets::where([](const auto& row) { return row.folds; });
-// What algorithms carry out; and of these, what moves data.
+// What algorithms carry out, and those that move data.
 inline constexpr std::uint32_t kPlanned = sets::where([](const auto& row) { return row.flow != sets::kPair; });
 inline constexpr std::uint32_t kMoving =
     sets::where([](const auto& row) { return row.flow != sets::kPair && row.moves(); });
@@ -88,8 +88,7 @@ inline constexpr std::uint32_t kDivided = kSendsBlocks | kReceivesBlocks;
 inline constexpr std::uint32_t kCountsOfPairs = kRooted | (kSendsBlocks & kReceivesBlocks);
 // Every rank gives something to every other, and takes something.
 inline constexpr std::uint32_t kGivesAndTakes = sets::where([](const auto& row) { return row.isExchange(); });
-// All data has one end at the root, so the others need not meet each other. An algorithm that relays has its own
-// neighbours.
+// All data goes from or to the root, so other ranks need not meet. An algorithm that relays picks its own neighbours.
 inline constexpr std::uint32_t kMeetsRootOnly = kRooted & ~kReducing;
 
 // What must be the same on all ranks, in one word of the header.
@@ -145,7 +144,7 @@ struct Fault {
 };
 
 // n blocks of a buffer, one for each rank: uniform (stride == count), by counts and displacements, or the parts of a
-// whole. Algorithms only ever ask for block(i). Of a list the blocks are ranges of its logical buffer (segments.h).
+// whole. Algorithms only ever ask for block(i). A list's blocks are ranges of its logical buffer (segments.h).
 struct Layout {
   std::uint64_t count = 0;  // elements of each block, if counts is null
   const std::uint64_t* counts = nullptr;
@@ -167,7 +166,7 @@ struct Layout {
   }
 
  private:
-  // Apart, so that what is asked for again and again is short.
+  // Separate, to keep block() short: it is called often.
   KOLO_DEVICE Range partOfWhole(int i) const { return alignedPart(count, parts, i, grain); }
   KOLO_DEVICE Range ofChannel(const Range& whole) const {
     const Range part = alignedPart(whole.count, channels, channel, grain);
@@ -175,27 +174,27 @@ struct Layout {
   }
 };
 
-// The ranks by host, for hierarchical algorithms: hosts with equally many of them. Links between hosts are posted,
-// within one mapped.
+// The ranks by host, for hierarchical algorithms; all hosts have equally many. Links are posted between hosts, else
+// mapped.
 struct Hosts {
   int count = 1;                // hosts
   int perHost = 1;              // ranks on each
-  int host = 0;                 // this rank's, and
-  int place = 0;                // its place there
+  int host = 0;                 // this rank's host
+  int place = 0;                // and place on it
   const int* ranks = nullptr;   // [count * perHost] by host and place
   const int* across = nullptr;  // [count] the ranks with this place, by host
 
   KOLO_DEVICE const int* on(int at) const { return ranks + std::int64_t{at} * perHost; }
 };
 
-// Some of the communicator's ranks, as a work among them numbers them.
+// A subset of the communicator's ranks, as a Work numbers them.
 struct RankGroup {
   const int* members = nullptr;  // [ranks]
   int ranks = 1;
   int rank = 0;  // this one's number among them
 };
 
-// For algorithms along the axes of a mesh: of each axis, the ranks of the line in which this rank is.
+// For algorithms along the axes of a mesh: for each axis, the line of ranks with this one.
 struct Mesh {
   int axes = 0;
   const RankGroup* lines = nullptr;  // [axes]
@@ -205,36 +204,34 @@ struct Mesh {
 struct FoldTerms {
   ReduceOp op = ReduceOp::kSum;
   std::uint32_t divisor = 1;  // avg: the number of ranks
-  // Of an average whose partial results are stored as shares (device/shares.h): how many ranks each input of this work
-  // is a share of, 1 where it is a rank's own. 0: partial results are stored as they are.
+  // For an average with partial results stored as shares (device/shares.h): the number of ranks in each input, 1 for a
+  // rank's own. 0: partial results are stored as they are.
   std::uint32_t inputRanks = 0;
-  bool yieldsTruth = false;  // of one rank: some results are 0 or 1 whatever the input; of all: `op` is kLogicalOr
-  bool scaled = false;       // pre-multiplied sum, and
+  bool yieldsTruth = false;  // one rank only: some results are always 0 or 1; if all are, `op` is kLogicalOr
+  bool scaled = false;       // a pre-multiplied sum;
   alignas(16) unsigned char scalar[16] = {};  // this rank's scalar
 };
 
 // Which ranks take part, and how a collective of several steps is made of smaller ones.
 struct Steps {
-  const int* members =
-      nullptr;  // [ranks] a part of the communicator's, which `rank`, `root` and peers number; else all
+  const int* members = nullptr;           // [ranks] the subset that `rank`, `root` and peers index; null: all ranks
   const Hosts* hosts = nullptr;           // with kHierarchical
   const Mesh* mesh = nullptr;             // with kMeshRing
   Algorithm within = Algorithm::kCount;   // with kHierarchical: for its steps inside a host,
   Algorithm between = Algorithm::kCount;  // and between hosts
 };
 
-// What the ranks say to each other of the operation in their headers, and decide by them.
+// What the headers of an operation say, and what ranks decide by them.
 struct HeaderTerms {
   std::uint64_t word = 0;                    // signature.pack()
   std::uint64_t count = 0;                   // where it is the same for all peers
   const std::uint64_t* countTo = nullptr;    // else: by peer, what I say
   const std::uint64_t* countFrom = nullptr;  //       and what I expect
-  // A value of the policy (CopyPolicy::pairsFromBytes). Not 0: each pair of ranks decides for itself which way a block
-  // goes, as where only they know how long it is. A block that is shorter than this does not go directly. More than a
-  // header's payload; the same on all ranks that need to know it. 0: all decide alike, for all blocks.
+  // A value of the policy (CopyPolicy::pairsFromBytes). Not 0: each pair of ranks chooses the path of its block, as
+  // only the pair may know its length. Shorter blocks than this do not go directly. It exceeds a header's payload, and
+  // ranks that need it have the same value. 0: one path for all blocks.
   std::uint64_t pairsFromBytes = 0;
-  // On a GPU, for texts of errors: of the operation in its communicator; of a message, that of the next collective. 0:
-  // on the host.
+  // On a GPU, for error texts: the operation's number; a message has that of the next collective. On the host: 0.
   std::uint64_t number = 0;
 };
 
@@ -242,16 +239,16 @@ struct HeaderTerms {
 struct MessageEnd {
   int peer = -1;
   bool isSend = false;
-  std::uint32_t next = 0;  // in the list with the same peer and direction, + 1
+  std::uint32_t next = 0;  // index + 1 of the next with the same peer and way
 };
 
-// What a team that executes one channel of the operation has for it: the way to its peers, and memory.
+// What a team needs to execute one channel of the operation: links to its peers, and memory.
 struct Channel {
   Link* links = nullptr;  // [ranks]; that of the rank itself is unused
   int count = 1;          // channels, and so blocks, that share the operation
   std::uint32_t slots = 0;
   std::uint32_t slotBytes = 0;   // a multiple of 64
-  std::uint32_t chunkBytes = 0;  // of a slot that is used: the same on all ranks, a multiple of 64
+  std::uint32_t chunkBytes = 0;  // used of a slot: the same on all ranks, a multiple of 64
   std::uint32_t chunksAtOnce =
       1;  // that a rank sends before it waits for the first to come: the same on all ranks, below `slots`
   unsigned char* scratch = nullptr;
@@ -262,7 +259,7 @@ struct Channel {
 
 struct Work {
   Signature signature;
-  // The algorithm to use if all buffers lie in windows: kOneShot or kTwoShot, or kCount for "the same in either case".
+  // The algorithm to use if all buffers lie in windows: kOneShot or kTwoShot, or kCount for the one in `signature`.
   Algorithm direct = Algorithm::kCount;
   std::uint32_t elementBytes = 1;
   int rank = 0;
@@ -285,7 +282,7 @@ struct Work {
   HeaderTerms header;
   Channel channel;
 
-  // What of `send` is for a peer, and what of `recv` comes from it.
+  // The part of `send` for a peer, and of `recv` from a peer.
   KOLO_DEVICE Range partTo(int peer) const {
     return sendLayout.block(isIn(signature.collective, kSendsBlocks) ? peer : 0);
   }
@@ -298,7 +295,7 @@ struct Work {
   // Where elements of this rank's buffers lie: in memory, or as a logical address.
   KOLO_DEVICE ConstPiece input(const Range& range) const { return {send + bytesOf(range.begin), bytesOf(range.count)}; }
   KOLO_DEVICE Piece output(const Range& range) const { return {recv + bytesOf(range.begin), bytesOf(range.count)}; }
-  // The output, and scratch memory, to put elements there by their numbers.
+  // The output, and scratch memory, indexed by elements.
   KOLO_DEVICE Elements outputElements() const { return {recv, elementBytes}; }
   KOLO_DEVICE Elements scratchElements() const { return {channel.scratch, elementBytes}; }
   // Bytes [begin, begin + bytes) of scratch memory.
@@ -306,7 +303,7 @@ struct Work {
     return {channel.scratch + begin, bytes};
   }
 
-  // Elements of an output that is not divided. An algorithm may have had a list's cut into parts.
+  // Elements of an undivided output. `recvLayout` of a list may hold parts of it.
   KOLO_DEVICE std::uint64_t outputCount() const {
     return segments != nullptr ? segments->recvBytes : recvLayout.block(0).count;
   }
@@ -322,11 +319,11 @@ struct Work {
     return header.pairsFromBytes != 0 && bytes <= kHeaderPayloadBytes;
   }
 
-  // Elements at whose multiples data is cut: 64 bytes' worth.
+  // Data is cut at multiples of this: elements in 64 bytes.
   KOLO_DEVICE std::uint64_t grain() const { return elementBytes < 64 ? 64 / elementBytes : 1; }
 };
 
-// Whether a rank has something for another: not between ranks that are both not the root.
+// Whether `from` gives `to` data. A root, if there is one, has to be source or target.
 KOLO_DEVICE bool gives(const Work& work, int from, int to) {
   if (isIn(work.signature.collective, kFromRoot)) return from == work.root;
   return !isIn(work.signature.collective, kToRoot) || to == work.root;

@@ -1,7 +1,7 @@
 // The ways by which a communicator's ranks reach each other's memory: devices, the arena, and one link for each peer.
 //
-// Thread safety: made by one thread; afterwards under the communicator's turn, and with its links held where some are
-// posted: the link monitor (traffic/failover.cc) uses these between calls.
+// Thread safety: made by one thread. Then under the communicator's turn, and with posted links held (Traffic::hold()):
+// the link monitor (traffic/failover.cc) uses these between calls.
 #pragma once
 
 #include <algorithm>
@@ -20,12 +20,12 @@ namespace kolo::links {
 
 class GpuDirect;
 
-// What a rank gives to its peers: a range, whose kind says which transports serve, and what keeps it.
+// Memory that a rank gives its peers: a range, whose kind decides which transports fit, and its owner.
 struct Given {
   koloTransportMemory range{};
   std::uint64_t arenaAt = 0;  // where in the range the arena is, alike on all ranks
-  // Of the range from there on, what is the arena's. A link to another rank's has to reach as much. Where the arena is
-  // not all, posted transports, which may pin memory, get only that.
+  // The arena's length. A link to another rank's arena must reach as much. If the range is larger, posted transports,
+  // which may pin memory, get the arena only.
   std::uint64_t arenaBytes = 0;
   std::shared_ptr<const void> owner;
 
@@ -33,7 +33,7 @@ struct Given {
   static Given of(std::shared_ptr<memory::DeviceMemory> memory, std::uint64_t arenaBytes);
 };
 
-// What this rank writes into a peer's arena by a posted link: the state that its part there is to have.
+// A copy of this rank's part of a peer's arena: a posted link writes from here to there.
 struct Mirror {
   std::shared_ptr<const void> owner;  // of the memory
   unsigned char* data = nullptr;
@@ -54,7 +54,7 @@ struct Peer {
   bool isArenaOnDevice = false;               // a posted link leads to memory of the peer's GPU
   std::string offer;           // by which transports the peer can be reached, as long as another link may be opened
   std::uint8_t way = kNoWay;   // which of the transports that both ends have the link goes by (routes.cc)
-  bool isNear = false;         // the peer is on this host, as far as can be known before
+  bool isNear = false;         // the peer is on this host, as far as is known yet
   std::uint64_t reroutes = 0;  // how often the posted link has been replaced
   bool isGone = false;         // the posted link is lost, and the last attempt to replace it has failed
   bool isHeld = false;         // the peer has not yet abandoned the lost link, so the new one takes no requests
@@ -66,7 +66,7 @@ struct Peer {
 class Peers {
  public:
   ~Peers();
-  // What a communicator's connections are for; several of them live side by side.
+  // What one set of connections is for. A communicator has several.
   struct Purpose {
     const char* name;           // "staging"; a short word
     int device = -1;            // CUDA device of this rank
@@ -78,19 +78,19 @@ class Peers {
     // that can reach it.
     const GpuDirect* gpuDirect = nullptr;
     // With more ranks than this, links are opened when they are first needed. One link to a rank on this host is opened
-    // at once all the same, to know that it can be.
+    // at once, to test that it works.
     int mostAtOnce = 1 << 30;
     std::string nearNics = {};  // as nearNics() says (links/hosts.h)
   };
 
-  // Collective. arena: made by this rank, or why not. settingsText must be the same on all ranks; "staging 4x131072,
-  // reproducible 0", say.
+  // Collective. arena: this rank's, or why there is none. settingsText, such as "staging 4x131072", is equal on all
+  // ranks.
   static Result<std::unique_ptr<Peers>> connect(Membership& membership, Result<Given> arena, const Purpose& purpose,
                                                 const std::string& transports, const std::string& settingsText);
 
-  // Takes over the mapped links of another communicator's peers, which `owner` keeps. inBase: the rank there of each
-  // rank here. Every arena lies in memory that those links map, and setArena() says where. Several threads use such
-  // links, so the transport must allow that (transport::Device::sharesLinks).
+  // Uses the mapped links of another communicator, which `owner` keeps alive. inBase: each rank's number there. Every
+  // arena lies in memory that those links map, and setArena() says where. Several threads use such links, so the
+  // transport must allow that (transport::Device::sharesLinks).
   static std::unique_ptr<Peers> over(const Peers& base, const std::shared_ptr<const void>& owner,
                                      const std::vector<int>& inBase, int rank, const Purpose& purpose);
   void setArena(int rank, unsigned char* arena);
@@ -103,7 +103,7 @@ class Peers {
   // The peer takes no part: it opens its own link when it needs it, and must come to the same transport.
   Status open(int rank);
   bool isOpen(int rank) const { return (*this)[rank].link != nullptr; }
-  // The least rank whose memory this one maps, its own included.
+  // The lowest rank whose memory this one maps, or its own.
   int leader() const;
 
   // This rank's part in a peer's arena, or the mirror of it. REQUIRES: a link; Purpose::partBytes.
@@ -112,7 +112,7 @@ class Peers {
   bool reachesByMapping() const;
 
   // ---- posted links; one thread at a time
-  // Accepts a request, by addresses in the mirror. koloInProgress: the link has as many requests as it may have;
+  // Accepts a request with addresses in the mirror. koloInProgress: the link has no room for more requests;
   // koloRemoteError: the link is lost.
   Status put(int rank, const device::Post& post);
   // Sets a word of the peer's arena, by either kind of link.
@@ -121,19 +121,19 @@ class Peers {
   // names, from its begin + `to`; post.counter may be null. REQUIRES: registersCheaply(), or a few bytes; the data
   // stays as it is until the link has nothing unfinished.
   Status put(int rank, const device::Post& post, const koloTransportKey& key, std::uint64_t to);
-  // Lets all that is posted move; sleeps up to waitUs if nothing can, with rank -1 for any peer. True if something has
+  // Makes progress on posted links. If nothing moves, sleeps up to waitUs for `rank` (-1: any). True if something
   // moved.
   bool progress(int rank, int waitUs) const;
   // The members of devices() by which peers are reached with posted links, or may yet be.
   const std::vector<transport::Device*>& postedDevices() const { return posted_; }
-  // Whether all requests go on without this rank's help, and none is refused by reroute().
+  // Whether all requests go on without this rank's help, and no peer isHeld.
   bool isFlushed();
-  // A peer for whose requests that is not so; -1: none.
+  // A peer that keeps isFlushed() false; -1: none.
   int unflushed() const { return dirty_.empty() ? -1 : dirty_.front(); }
   // Errors: the link is lost.
   Status state(int rank) const;
 
-  // The communicator has failed: nothing that was put need arrive, and nothing waits for peers any more.
+  // After the communicator has failed: requests need not arrive, and no device waits for peers.
   void abandon() const {
     for (const auto& device : devices_) (void)device->abandon();
   }
@@ -141,19 +141,19 @@ class Peers {
   // ---- a posted link that is lost (failover.cc)
   // Whether there are posted links of several transports, of which one can be abandoned.
   bool mayReroute() const;
-  // Abandons the lost link and opens one by the next transport that both ends have, all of whose requests go by one
-  // rail. Tells the peer so by `word`, in the mirror, and refuses all other requests with koloInProgress until
-  // release(). REQUIRES: a peer that canBeRerouted().
+  // Abandons the lost link and opens one by the next common transport, whose requests all use one rail. Tells the peer
+  // so by `word`, in the mirror, and refuses all other requests with koloInProgress until release(). REQUIRES: a peer
+  // that canBeRerouted().
   Status reroute(int rank, device::Counter& word);
   void release(int rank) { peers_[static_cast<std::size_t>(rank)].isHeld = false; }
-  // Takes what peers send by posted transports by which this rank itself sends nothing.
+  // Receives from posted transports that this rank does not send by.
   void listen() const;
 
-  // Closes the link to a peer, which was found not to work, and opens no other.
+  // Closes a peer's link that was found not to work, and opens no other.
   void cut(int rank, const Status& why);
   const std::vector<std::shared_ptr<transport::Device>>& devices() const { return devices_; }
-  // Opens this communicator's own devices of transports that map, if its links are another one's: windows are
-  // registered with them. Windows go through staging if that fails.
+  // If this communicator uses another one's links (over()), opens mapping devices of its own, to register windows. If
+  // that fails, windows go through staging.
   void openDevicesForWindows(Membership& membership, const std::string& transports);
   // Which of devices() opens windows of the rank; nullptr: none. REQUIRES: a link to it.
   transport::Device* windowDevice(int rank) const;
@@ -182,7 +182,7 @@ class Peers {
   struct Search {
     std::size_t first = 0;       // way to begin with
     bool isReplacement = false;  // of a posted link that is lost, by another one
-    bool isAlone = false;  // the peer is not there to agree: no transport is passed over but those that say UNREACHABLE
+    bool isAlone = false;        // the peer takes no part: only transports that say UNREACHABLE are skipped
   };
   std::vector<Candidate> candidates(const Peer& peer, int rank, std::string* leftOutThere) const;
   void goBy(Peer& peer, std::shared_ptr<transport::Device> device);
@@ -221,7 +221,7 @@ class Peers {
   std::vector<Registration> registrations_;  // of the arena
   Status registerArenaWith(transport::Device& device);
   std::vector<Peer> peers_;
-  mutable std::mutex namesMutex_;  // of Peer::device, for threads that ask for names
+  mutable std::mutex namesMutex_;  // of Peer::device, for transportNames()
   std::string holding_;            // key under which this process's other ranks find the arena
 };
 

@@ -1,17 +1,17 @@
-// What communicators that come of one another on one host have in common: memory, which all ranks map once, and the
-// links to it. So a further communicator takes no file, mapping, connection or thread.
+// What communicators of one host share that come of one another: memory, which all ranks map once, and the links to it.
+// So another communicator takes no file, mapping, connection or thread.
 //
-// The memory of a communicator that is made by the control plane is a file with more address space than it needs. The
-// rest takes memory where it is touched, and is for the communicators that come of it. Each of these has a block in the
-// file of each of its ranks. A rank cuts its own block from its own file, and tells the other members where it is. That
-// is all that they need to know, and ranks that are not members need to know nothing:
+// A communicator made by the control plane has a file with more address space than it needs. The rest takes memory when
+// it is touched, and is for the communicators that split from it. Each of these has a block in the file of each of its
+// ranks. A rank takes its block from its own file, and tells the other members the offset. Other ranks need to know
+// nothing. A block holds:
 //
 //   released  one word for each rank, which that rank sets when it will not touch the block any more
 //   bulletin  for the splits of this communicator (links/bulletin.h)
 //   arena     (links/arena.h)
 //
-// A block is used again when all other ranks have released it. A rank that died releases nothing: that memory comes
-// back with the pool. The pool lives until the last communicator that has a share in it is gone.
+// A block is reused when all other ranks have released it. A rank that died releases nothing: that memory comes back
+// with the pool. The pool lives until the last communicator that has a share in it is gone.
 //
 // Thread safety: Pool: all functions, from any thread. Share: of one communicator, under its turn.
 #pragma once
@@ -49,16 +49,16 @@ struct BlockLayout {
 
 class Pool {
  public:
-  // Ranks up to which bulletins serve: each rank looks at those of all others.
+  // The most ranks for bulletins: each rank reads those of all others.
   static constexpr int kMostRanks = 128;
 
-  // Address space for the file of each of so many ranks, as far as this process's limits leave room for it: 0 if the
-  // process takes memory for all that it maps, its own files and the others'.
+  // Bytes of address space for each rank's file, as far as this process's limits allow. 0 if mapping takes memory at
+  // once, in its own files and the others'.
   static std::uint64_t roomFor(int ranks);
-  // The memory of a communicator: its own block, which comes first, and what is left of so many bytes for others'.
+  // Makes a communicator's file: its own block first, then the rest of `all` bytes for others'.
   static Result<std::shared_ptr<memory::SharedMemory>> makeFile(const BlockLayout& first, std::uint64_t all);
 
-  // peers: of the communicator with the key, which all are mapped or not yet linked; own: what this rank gave to them.
+  // peers: of the communicator `key`, all mapped or not yet linked. own: the memory that this rank gave them.
   Pool(std::shared_ptr<const Peers> peers, std::shared_ptr<memory::SharedMemory> own, const BlockLayout& first,
        std::string transports, std::uint64_t key);
 
@@ -69,13 +69,13 @@ class Pool {
   // Whether this process was dumpable when its links were opened, which is when peers tried whether they may read its
   // memory.
   bool wasDumpable() const { return wasDumpable_; }
-  // What keeps this rank from the memory of a rank of the pool; "": nothing does.
+  // Why this rank cannot use the memory of a rank of the pool; "": it can.
   std::string whyNotShared(int rank) const;
   // Where another rank's file lies in this process. REQUIRES: its memory is shared.
   unsigned char* begin(int rank) const;
   // This rank's own file.
   unsigned char* own() const { return memory_->data(); }
-  // As many bytes of a rank's file as this process maps. REQUIRES: as for begin(), or its own.
+  // The bytes that this process maps of a rank's file. REQUIRES: as begin(), or its own.
   std::uint64_t bytesOf(int rank) const {
     const auto& link = (*peers_)[rank].link;
     return link != nullptr ? link->bytes() : memory_->bytes();
@@ -85,7 +85,7 @@ class Pool {
     std::uint64_t at;  // its offset in this rank's own file
     bool isZero;       // else anything may stand in it
   };
-  // Nothing: there is no room.
+  // nullopt: there is no room.
   std::optional<Block> take(std::uint64_t bytes);
   // The block is free at once.
   void giveBack(std::uint64_t at, std::uint64_t bytes);
@@ -110,7 +110,7 @@ class Pool {
   const bool wasDumpable_;
 
   std::mutex mutex_;
-  std::uint64_t end_ = 0;                     // of what was ever taken
+  std::uint64_t end_ = 0;                     // of all blocks so far
   std::uint64_t warmBytes_ = 0;               // of blocks in free_ that are not zero, so that they hold memory
   std::multimap<std::uint64_t, Block> free_;  // by size; of equal ones, those that hold memory first
   std::vector<Retired> retired_;
@@ -119,10 +119,10 @@ class Pool {
 // What one communicator has in a pool.
 class Share {
  public:
-  // Of the communicator whose peers the pool has.
+  // For the communicator that made the pool.
   static std::shared_ptr<Share> ofFirst(std::shared_ptr<Pool> pool, const BlockLayout& layout, int rank);
-  // Takes a block for this rank, all zero but for the arena's slots; nullptr: there is no room. poolRanks: of each rank
-  // of the communicator.
+  // Takes a block for this rank, all zero but for the arena's slots; nullptr: there is no room. poolRanks: each rank's
+  // number in the pool.
   static std::shared_ptr<Share> take(std::shared_ptr<Pool> pool, std::vector<int> poolRanks, int rank,
                                      const ArenaLayout& layout);
   ~Share();
@@ -133,13 +133,13 @@ class Share {
   const std::vector<int>& poolRanks() const { return poolRanks_; }
   // Where this rank's own block is in its file.
   std::uint64_t at() const { return at_; }
-  // The others may come to know the offset, and touch the block from then on until they release it.
+  // From now on others may learn the offset, and use the block until they release it.
   void publish() { isPublished_ = true; }
-  // They will not: no rank makes the communicator.
+  // Undoes publish(): no rank makes it.
   void cancel() { isPublished_ = false; }
   // ats: where each rank says that its block is. Errors: a block would lie outside of what is mapped of its file.
   Status place(const std::vector<std::uint64_t>& ats);
-  // Of ofFirst(), whose blocks all lie alike. REQUIRES: the memory of all ranks is shared.
+  // After ofFirst(): all offsets are equal. REQUIRES: the memory of all ranks is shared.
   void placeFirst();
   bool isPlaced() const { return !blocks_.empty(); }
   unsigned char* ownArena() const { return ownBlock() + layout_.arenaAt(); }
