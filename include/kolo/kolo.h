@@ -353,8 +353,8 @@ KOLO_API koloResult_t koloCommInitFromEnv(koloComm_t* comm, const koloConfig_t* 
  * Errors: a rank that is late, or whose configuration is not valid, makes the call fail on all ranks, and comm goes on.
  *   koloInvalidArgument (color). koloInvalidUsage inside a group. The failure of comm, if it has failed.
  * On one host the new communicator shares the links of comm, and has a part of its memory. For such parts a
- * communicator that shares nothing itself has up to 4 GiB of address space for each rank, which takes memory where
- * it is used. A split then takes no file descriptor, no mapping and no thread. All splits of a communicator but the
+ * communicator whose memory is its own has up to 4 GiB of address space for each rank, which takes memory where it
+ * is used. A split then takes no file descriptor, no mapping and no thread. All splits of a communicator but the
  * first send no message of the control plane. A communicator shares nothing if its configuration names a device, or
  * other transports than those of comm, or if its process locks all its memory (mlockall). comm may be destroyed before
  * the new communicator. The failure of one is not that of the other, but the death of a rank is a failure of every
