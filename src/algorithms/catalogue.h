@@ -48,7 +48,7 @@ enum class Meeting {
 };
 
 // The order of the fields is for readers, and costs some padding.
-struct Row {  // NOLINT(clang-analyzer-optin.performance.Padding)
+struct Row {
   device::Algorithm algorithm;
   const char* name;
   // Sets of collectives: those

@@ -245,7 +245,7 @@ Status HostBackend::runGroup(std::span<const Message> messages, std::span<const 
   }
   if (messages.empty()) return first;
   Status failure = owner_.messages().attend(request, nullptr, Requests::kNever);
-  if (first.ok()) first = failure.ok() ? request.status() : std::move(failure);
+  if (first.ok()) first = failure.ok() ? request.status() : failure;
   return first;
 }
 

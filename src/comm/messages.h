@@ -227,7 +227,7 @@ class Messages final : public MessageEngine {
   device::WindowRef sourceOf(const Pair& pair, const Send& send) const;
   void answered(Pair& pair, const device::MessageLine& line);
   // One that has been matched: mostly the oldest, which costs less.
-  void forget(std::deque<Receive>::iterator receive) {
+  void forget(const std::deque<Receive>::iterator& receive) {
     if (receive == receives_.begin()) receives_.pop_front();
     else receives_.erase(receive);
   }

@@ -113,7 +113,8 @@ Status Engine::connect(std::span<const Pair> pairs) {
     for (int peer = 0; peer < setup_.ranks; ++peer) {
       if (peer == setup_.rank) continue;
       const Pair& pair = pairs[static_cast<std::size_t>(peer)];
-      device::Link& link = links[static_cast<std::size_t>(lane * setup_.ranks + peer)];
+      device::Link& link = links[static_cast<std::size_t>(lane) * static_cast<std::size_t>(setup_.ranks) +
+                                 static_cast<std::size_t>(peer)];
       link.peer = peer;
       link.inbox = reinterpret_cast<device::Mailbox*>(pair.mine + layout.mailboxIn(lane));
       link.inSlots = pair.mine + layout.slotsIn(lane);
