@@ -87,9 +87,11 @@ Engine::~Engine() {
   const Gpu::Current current(*gpu_);
   const drivers::CudaDriver& driver = gpu_->driver();
   if (!launches_.hasEnded()) {
-    for (Lent* const memory : {&links_, &channels_, &windows_, &posts_, &hosts_, &order_, &mesh_, &resident_.memory})
+    for (Lent* const memory : {&links_, &channels_, &windows_, &posts_, &order_, &resident_.memory})
       memory->setMayStayInUse();
-    for (Lent& memory : pinned_) memory.setMayStayInUse();
+    for (std::vector<Lent>* const all : {&grids_, &pinned_}) {
+      for (Lent& memory : *all) memory.setMayStayInUse();
+    }
     lists_.setMayStayInUse();
     tables_.setMayStayInUse();
   }
