@@ -415,7 +415,9 @@ constexpr bool isSound(const Row& row, int place) {
                           isSubset(row.steps, own) && isSubset(row.asOneShot | row.asTwoShot, own) &&
                           (row.asOneShot & row.asTwoShot) == 0;
   const bool isBounded = (row.boundedRanks != 0) == (row.mostRanks != INT_MAX);
-  return own != 0 && isOrdered && hasName && areSubsets && isBounded;
+  // Steps of other collectives than the all-reduce are written for two axes (steps.h).
+  const bool hasSteps = row.grid != GridOf::kMesh || own == setOf(device::Collective::kAllReduce);
+  return own != 0 && isOrdered && hasName && areSubsets && isBounded && hasSteps;
 }
 
 constexpr bool areSound() {

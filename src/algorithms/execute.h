@@ -61,7 +61,9 @@ KOLO_DEVICE_CALL void executeStaged(device::Exchange<Team>& exchange, bool met) 
     case Algorithm::kBruck: runBruck(exchange, met); break;
     case Algorithm::kTree: runTree(exchange, met); break;
     case Algorithm::kDoubleTree: runDoubleTree(exchange, met); break;
-    default: break;  // of several steps: execute()
+    case Algorithm::kHierarchical:
+    case Algorithm::kMeshRing:  // of several steps: execute()
+    case Algorithm::kCount: break;
   }
 }
 

@@ -39,7 +39,7 @@ class InSteps {
   // False: this rank has no part in the step, or there is no data. The headers of a step say what the whole is, so that
   // a mismatch is told as one of it. One step at a time is described, in one place: each thread of a GPU has this on
   // its stack.
-  KOLO_APART bool describe(const Step& step, int axis, int line) {
+  KOLO_DEVICE_CALL bool describe(const Step& step, int axis, int line) {
     const device::RankGroup& group = grid_.lines[axis];
     const int root = device::isIn(step.collective, device::kRooted) ? rootAlong(axis) : 0;
     if (step.onlyWithRoot && group.members[root] != work_.root) return false;

@@ -44,7 +44,7 @@ Machine lineAlong(const Machine::Axis& axis, const Machine& machine) {
   line.ranks = axis.ranks;
   line.hosts = axis.hosts;
   line.perHost = axis.ranks % axis.hosts == 0 ? axis.ranks / axis.hosts : 0;
-  line.cores = std::max(1, machine.cores * axis.ranks / machine.ranks);
+  line.cores = std::max(1, static_cast<int>(std::int64_t{machine.cores} * axis.ranks / machine.ranks));
   const double ranksOnHost = static_cast<double>(machine.ranks) / machine.hosts;
   const double ofLineOnHost = static_cast<double>(axis.ranks) / axis.hosts;
   line.netGBps = machine.netGBps / std::max(1.0, ranksOnHost / ofLineOnHost);  // the host's lines speak at once
