@@ -24,6 +24,11 @@ bool FailureState::isReported(int peer) const {
   return reported_.count(peer) != 0;
 }
 
+std::vector<int> FailureState::reported() const {
+  const std::lock_guard lock(mutex_);
+  return {reported_.begin(), reported_.end()};
+}
+
 void FailureState::hear(const bootstrap::Failure& failure) {
   bootstrap::Failure mine = failure;
   const auto member = std::find(membership_.members.begin(), membership_.members.end(), failure.rank);

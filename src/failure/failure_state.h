@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "bootstrap/control.h"
@@ -29,12 +30,14 @@ class FailureState {
   bool isSet() const { return stop_.load(std::memory_order_acquire) != 0; }  // [stop]
   // The failure that ended the communicator, or success.
   Status status() const;
-  // Records the failure and tells all ranks.
+  // Records the failure and tells all ranks. The first one counts.
   void fail(const bootstrap::Failure& failure);
   // Records what the control plane says of another rank, or of this one.
   void hear(const bootstrap::Failure& failure);
   // Whether the peer has died, or somebody could not go on because of it.
   bool isReported(int peer) const;
+  // All such ranks, in ascending order.
+  std::vector<int> reported() const;
 
  private:
   void record(const bootstrap::Failure& failure);
