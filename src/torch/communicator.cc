@@ -4,7 +4,9 @@
 #include <chrono>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "torch/callbacks.h"
@@ -33,25 +35,69 @@ void lookForSignals(void* comm) {
   if (!raised.empty()) (void)koloCommRevoke(static_cast<koloComm_t>(comm), raised.c_str());
 }
 
+// The default group on a store, as long as it has not ended.
+struct DefaultGroups {
+  std::mutex mutex;
+  std::map<const c10d::Store*, std::weak_ptr<Communicator>> byStore;
+
+  static DefaultGroups& ofProcess() {
+    static auto* const instance = new DefaultGroups;
+    return *instance;
+  }
+};
+
+// torch gives each group a prefix of its own in one store.
+const c10d::Store* withoutPrefixes(const c10::intrusive_ptr<c10d::Store>& store) {
+  const auto prefixed = c10::dynamic_intrusive_pointer_cast<c10d::PrefixStore>(store);
+  return prefixed != nullptr ? prefixed->getUnderlyingNonPrefixStore().get() : store.get();
+}
+
 }  // namespace
+
+std::shared_ptr<Communicator> defaultGroupOn(const c10::intrusive_ptr<c10d::Store>& store) {
+  DefaultGroups& groups = DefaultGroups::ofProcess();
+  const std::lock_guard lock(groups.mutex);
+  const auto found = groups.byStore.find(withoutPrefixes(store));
+  std::shared_ptr<Communicator> group = found != groups.byStore.end() ? found->second.lock() : nullptr;
+  return group != nullptr && !group->isOver() ? group : nullptr;
+}
+
+void setDefaultGroupOn(const c10::intrusive_ptr<c10d::Store>& store, const std::shared_ptr<Communicator>& group) {
+  DefaultGroups& groups = DefaultGroups::ofProcess();
+  const std::lock_guard lock(groups.mutex);
+  std::erase_if(groups.byStore, [](const auto& each) { return each.second.expired(); });
+  groups.byStore[withoutPrefixes(store)] = group;
+}
 
 int timeoutMs(std::chrono::milliseconds timeout) {
   return static_cast<int>(std::clamp<std::int64_t>(timeout.count(), 0, std::numeric_limits<int>::max()));
 }
 
-Communicator::Communicator(koloComm_t comm, std::chrono::milliseconds timeout, std::string token)
-    : comm_(comm), timeout_(timeout), token_(std::move(token)) {
+Communicator::Communicator(koloComm_t comm, std::chrono::milliseconds timeout, std::string token, Origin origin)
+    : comm_(comm), timeout_(timeout), token_(std::move(token)), root_(std::move(origin.root)),
+      ranksInRoot_(std::move(origin.ranks)) {
   callbacks::enter();
   (void)koloCommSetWatch(comm, lookForSignals, comm);
 }
 
 std::shared_ptr<Communicator> Communicator::meet(const Membership& member, const std::string& key, int device) {
   const WithoutGil others;
-  const Meeting meeting = meetInStore(*member.store, key, member.rank, member.size, member.timeout, member.name);
+  const auto whyInVain = [&kin = member.kin] { return kin.of != nullptr ? kin.of->deathAmong(kin.ranks) : ""; };
+  Meeting meeting({*member.store, key, member.rank, member.size, member.name, member.timeout, whyInVain});
+  Origin origin;
+  std::unique_lock<std::mutex> order;
+  origin = findOrigin(meeting, {member.rank, member.size, member.name, member.settings.transports}, order);
+  // A group of the same name and the same members would be the same communicator.
+  const std::string name = member.name + "/" + meeting.token();
   const koloConfig_t config = configOf(member, device);
   koloComm_t comm = nullptr;
-  check(koloCommInitRankConfig(&comm, member.size, meeting.id, member.rank, &config), "kolo:init");
-  return std::make_shared<Communicator>(comm, member.timeout, meeting.token);
+  const koloResult_t result =
+      koloCommCreateGroup(origin.root->comm(), origin.ranks.data(), member.size, name.c_str(), &comm, &config);
+  std::shared_ptr<Communicator> made;
+  if (result == koloSuccess) made = std::make_shared<Communicator>(comm, member.timeout, meeting.token(), origin);
+  check(result, "kolo:init");
+  share(origin.root);
+  return made;
 }
 
 std::shared_ptr<Communicator> Communicator::shrink(const std::vector<int>& excluded, const Membership& member) {
@@ -60,8 +106,15 @@ std::shared_ptr<Communicator> Communicator::shrink(const std::vector<int>& exclu
   koloComm_t comm = nullptr;
   const koloResult_t result = koloCommShrink(get(), excluded.data(), static_cast<int>(excluded.size()), &comm, &config);
   std::shared_ptr<Communicator> made;
-  if (result == koloSuccess)
-    made = std::make_shared<Communicator>(comm, member.timeout, token_ + "-" + std::to_string(++shrinks_));
+  if (result == koloSuccess) {
+    Origin origin{root_.load(), {}};
+    for (int rank = 0; rank < static_cast<int>(ranksInRoot_.size()); ++rank) {
+      const bool stays = std::count(excluded.begin(), excluded.end(), rank) == 0;
+      if (stays) origin.ranks.push_back(ranksInRoot_[static_cast<std::size_t>(rank)]);
+    }
+    made = std::make_shared<Communicator>(comm, member.timeout, token_ + "-" + std::to_string(++shrinks_),
+                                          std::move(origin));
+  }
   check(result, "kolo:shrink");
   return made;
 }
@@ -93,6 +146,19 @@ koloResult_t Communicator::failure() const {
   return failure;
 }
 
+std::string Communicator::deathAmong(const std::vector<int>& ranks) const {
+  const std::shared_ptr<Root> root = root_.load();
+  if (root == nullptr) return {};
+  const std::vector<int> failed = root->failedRanks();
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const auto rank = static_cast<std::size_t>(ranks[i]);
+    const bool isHere = rank < ranksInRoot_.size();  // torch's numbers may be those of another group
+    if (!isHere || !std::binary_search(failed.begin(), failed.end(), ranksInRoot_[rank])) continue;
+    return c10::str("rank ", i, " of the group has died: ", koloGetLastError(root->comm()));
+  }
+  return {};
+}
+
 // A child that was forked has no handles: Kolo refuses what it tries to end.
 void Communicator::end() { endBy(koloCommDestroy); }
 
@@ -107,6 +173,7 @@ void Communicator::endBy(koloResult_t (*function)(koloComm_t)) {
     comm_.store(comm, std::memory_order_release);
   } else {
     callbacks::leave();
+    root_.store(nullptr);
   }
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "torch/c10d.h"
+#include "torch/root.h"
 
 namespace kolo::pytorch {
 
@@ -22,6 +23,14 @@ struct Settings {
   bool windows = false;               // memory from allocate_tensor is zero-copy
 };
 
+class Communicator;
+
+// A communicator in which all members of a group are: it hears of their deaths.
+struct Kin {
+  std::shared_ptr<Communicator> of;  // null: none is known
+  std::vector<int> ranks = {};       // of the members there
+};
+
 // One rank of a group, as torch describes it.
 struct Membership {
   c10::intrusive_ptr<c10d::Store> store;
@@ -29,17 +38,18 @@ struct Membership {
   std::chrono::milliseconds timeout{};
   std::string name;
   Settings settings;
+  Kin kin = {};
 };
 
 class Communicator {
  public:
   // Collective over the members, which meet by `key` in the store. device: KOLO_HOST, or a CUDA device. A member whose
-  // part fails makes all fail.
+  // part fails makes all fail. So does the death of a member that the kin hears of.
   static std::shared_ptr<Communicator> meet(const Membership& member, const std::string& key, int device);
   // The members but `excluded`, which may be dead. Their new ranks are in the old order.
   std::shared_ptr<Communicator> shrink(const std::vector<int>& excluded, const Membership& member);
 
-  Communicator(koloComm_t comm, std::chrono::milliseconds timeout, std::string token);
+  Communicator(koloComm_t comm, std::chrono::milliseconds timeout, std::string token, Origin origin);
   Communicator(const Communicator&) = delete;
   ~Communicator() { end(); }
 
@@ -51,6 +61,9 @@ class Communicator {
   // A text that all ranks share, and that no other communicator has: for keys in the store.
   const std::string& token() const { return token_; }
   koloResult_t failure() const;
+  bool isOver() const { return comm_.load(std::memory_order_acquire) == nullptr; }  // after end() or abort()
+  // Which of these ranks has died, in words; "": none is known to have.
+  std::string deathAmong(const std::vector<int>& ranks) const;
 
   // Waits until all that was begun here is over. Errors show at the operations; nothing is thrown.
   void end();
@@ -65,8 +78,15 @@ class Communicator {
   std::atomic<koloComm_t> comm_;
   std::chrono::milliseconds timeout_;  // of operations that say nothing else
   std::string token_;
+  std::atomic<std::shared_ptr<Root>> root_;  // null after the end
+  const std::vector<int> ranksInRoot_;
   std::atomic<int> shrinks_{0};
 };
+
+// The communicator on the host of the default group of those that use one store, whose ranks are torch's global ranks;
+// nullptr: there is none, or it has ended.
+std::shared_ptr<Communicator> defaultGroupOn(const c10::intrusive_ptr<c10d::Store>& store);
+void setDefaultGroupOn(const c10::intrusive_ptr<c10d::Store>& store, const std::shared_ptr<Communicator>& group);
 
 // Operations that are called in its scope have this deadline. That of their communicator costs nothing.
 class Deadline {

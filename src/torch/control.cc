@@ -1,16 +1,23 @@
 // What a group does beside moving data: it begins, ends, fails, and makes other groups.
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 
 #include "torch/backend.h"
 #include "torch/signals.h"
 
 namespace kolo::pytorch {
+namespace {
+
+constexpr char kOnHost[] = "kolo/host";
+
+}  // namespace
 
 KoloBackend::KoloBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                          c10::intrusive_ptr<Options> options)
     : Backend(rank, size), options_(std::move(options)), store_(store),
-      host_(Communicator::meet(membership(), "kolo/host", KOLO_HOST)) {
+      host_(Communicator::meet(membership(), kOnHost, KOLO_HOST)) {
+  if (options_->global_ranks_in_group.empty() && defaultGroupOn(store) == nullptr) setDefaultGroupOn(store, host_);
   if (options_->settings.windows) windows_.emplace();
 }
 
@@ -31,7 +38,8 @@ Membership KoloBackend::membership() const {
           size_,
           options_->timeout,
           options_->group_name.empty() ? "kolo" : options_->group_name,
-          options_->settings};
+          options_->settings,
+          {defaultGroupOn(store_), {options_->global_ranks_in_group.begin(), options_->global_ranks_in_group.end()}}};
 }
 
 Communicator& KoloBackend::communicator(at::Device device) {
@@ -41,7 +49,12 @@ Communicator& KoloBackend::communicator(at::Device device) {
   (void)host_->get();  // which throws after the end of the group
   {
     const std::lock_guard lock(mutex_);
-    if (gpu_ == nullptr) gpu_ = Gpu::make(membership(), device);
+    if (gpu_ == nullptr) {
+      Membership member = membership();
+      member.kin = {host_, std::vector<int>(static_cast<std::size_t>(size_))};
+      std::iota(member.kin.ranks.begin(), member.kin.ranks.end(), 0);
+      gpu_ = Gpu::make(member, device);
+    }
   }
   return gpu_->communicator(device);  // may wait for all ranks; abort() does not wait for that
 }
@@ -72,8 +85,14 @@ c10::intrusive_ptr<c10d::Backend> KoloBackend::split(const c10::intrusive_ptr<c1
     childs->global_ranks_in_group.push_back(at < global.size() ? global[at] : static_cast<std::uint64_t>(rank));
   }
   const auto prefixed = c10::make_intrusive<c10d::PrefixStore>("kolo/" + childs->group_name, store);
-  return c10::make_intrusive<KoloBackend>(prefixed, static_cast<int>(found - ranks.begin()),
-                                          static_cast<int>(ranks.size()), std::move(childs));
+  const Membership member{prefixed,
+                          static_cast<int>(found - ranks.begin()),
+                          static_cast<int>(ranks.size()),
+                          childs->timeout,
+                          childs->group_name,
+                          childs->settings,
+                          {host_, ranks}};
+  return c10::make_intrusive<KoloBackend>(Communicator::meet(member, kOnHost, KOLO_HOST), prefixed, std::move(childs));
 }
 
 c10::intrusive_ptr<c10d::Backend> KoloBackend::shrink(const std::vector<std::int64_t>& excluded, int /*flags*/,
@@ -89,6 +108,7 @@ c10::intrusive_ptr<c10d::Backend> KoloBackend::shrink(const std::vector<std::int
   member.name = childs->group_name;
   member.settings = childs->settings;
   std::shared_ptr<Communicator> host = host_->shrink({excluded.begin(), excluded.end()}, member);
+  if (defaultGroupOn(store_) == host_) setDefaultGroupOn(store_, host);
   const auto store = c10::make_intrusive<c10d::PrefixStore>("kolo/" + host->token(), store_);
   return c10::make_intrusive<KoloBackend>(std::move(host), store, std::move(childs));
 }
