@@ -42,8 +42,8 @@ HostBackend::HostBackend(Communicator& owner)
   site.context.course = &course_;
   site.mostChunkBytes = kMostChunkBytes;
   site.members = owner_.planning().hosts().order.data();
-  site.hosts = &owner_.planning().hosts().shape;
-  site.mesh = &owner_.planning().mesh().shape;
+  site.grids[static_cast<int>(algorithms::GridOf::kHosts)] = &owner_.planning().hosts().grid.shape;
+  site.grids[static_cast<int>(algorithms::GridOf::kMesh)] = &owner_.planning().mesh().shape;
   site.pairsChooseInGather = true;
 }
 
@@ -245,7 +245,7 @@ Status HostBackend::runGroup(std::span<const Message> messages, std::span<const 
   }
   if (messages.empty()) return first;
   Status failure = owner_.messages().attend(request, nullptr, Requests::kNever);
-  if (first.ok()) first = failure.ok() ? request.status() : std::move(failure);
+  if (first.ok()) first = failure.ok() ? request.status() : failure;
   return first;
 }
 
