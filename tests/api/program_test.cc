@@ -17,7 +17,7 @@ namespace {
 
 using Random = std::mt19937_64;
 
-constexpr std::array<size_t, 6> kCounts{0, 1, 7, 1000, 9'001, 70'003};
+constexpr std::array<size_t, 6> kLengths{0, 1, 7, 1000, 9'001, 70'003};
 constexpr int kSteps = 60;
 constexpr int kStreams = 3;
 constexpr size_t kMostComms = 5;
@@ -82,7 +82,7 @@ class Program {
   const Team& drawTeam() { return teams_[common_() % teams_.size()]; }
   static bool isIn(const Team& team) { return team.comm != nullptr; }
   int placeOf(const Team& team) const { return placeIn(team.members, self_.rank); }
-  size_t drawCount() { return kCounts[common_() % kCounts.size()]; }
+  size_t drawCount() { return kLengths[common_() % kLengths.size()]; }
   Mode drawMode() { return static_cast<Mode>(common_() % 3); }
 
   // What has been started is checked once it is done.
