@@ -482,10 +482,12 @@ KOLO_API koloResult_t koloCommAbort(koloComm_t comm);
 /* Tells whether comm has failed.
  * Parameters: asyncError: place for koloSuccess, or for the error that comm has failed with. */
 KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* asyncError);
-/* Tells which ranks of comm have died or have become unreachable, as far as this rank has been told.
- * These are the ranks to exclude from koloCommShrink.
+/* Tells which ranks of comm have died, as far as this rank has been told.
+ * These are the ranks to exclude from koloCommShrink. A rank whose host has been silent for KOLO_SILENCE_MS counts as
+ * dead. Ranks that live are not among them, even if comm has failed because of them: ranks that have destroyed comm,
+ * and ranks to which a link has broken.
  * Parameters:
- *   ranks  place for n ranks of comm; the call writes as many as have failed, in ascending order
+ *   ranks  place for n ranks of comm; the call writes as many as have died, in ascending order
  *   count  place for their number */
 KOLO_API koloResult_t koloCommFailedRanks(koloComm_t comm, int* ranks, int* count);
 /* Returns a message: what comm failed with, if comm is given and has failed; else the calling thread's last error.

@@ -301,7 +301,7 @@ KOLO_API koloResult_t koloCommFailedRanks(koloComm_t comm, int* ranks, int* coun
     KOLO_TRY(checkResult("ranks", ranks));
     KOLO_TRY(checkResult("count", count));
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
-    const std::vector<int> failed = communicator->failureState().reported();
+    const std::vector<int> failed = communicator->failureState().dead();
     std::copy(failed.begin(), failed.end(), ranks);
     *count = static_cast<int>(failed.size());
     return {};

@@ -1,4 +1,4 @@
-// Whether a communicator has failed, why, and which of its ranks others have reported.
+// Whether a communicator has failed, why, and which of its ranks have died or been reported by others.
 //
 // Thread safety: all functions, from any thread. Failures of other ranks arrive on the control plane's reactor thread.
 // Invariants: the first failure stays; isSet() is true from the moment when status() is an error.
@@ -36,8 +36,8 @@ class FailureState {
   void hear(const bootstrap::Failure& failure);
   // Whether the peer has died, or somebody could not go on because of it.
   bool isReported(int peer) const;
-  // All such ranks, in ascending order.
-  std::vector<int> reported() const;
+  // The ranks that have died, in ascending order.
+  std::vector<int> dead() const;
 
  private:
   void record(const bootstrap::Failure& failure);
@@ -48,7 +48,7 @@ class FailureState {
   std::atomic<std::uint32_t> stop_{0};
   mutable std::mutex mutex_;  // of what follows
   Status first_;
-  std::set<int> reported_;
+  std::set<int> reported_, dead_;
 };
 
 }  // namespace kolo::failure
