@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdint>
 #include <limits>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -35,39 +34,7 @@ void lookForSignals(void* comm) {
   if (!raised.empty()) (void)koloCommRevoke(static_cast<koloComm_t>(comm), raised.c_str());
 }
 
-// The default group on a store, as long as it has not ended.
-struct DefaultGroups {
-  std::mutex mutex;
-  std::map<const c10d::Store*, std::weak_ptr<Communicator>> byStore;
-
-  static DefaultGroups& ofProcess() {
-    static auto* const instance = new DefaultGroups;
-    return *instance;
-  }
-};
-
-// torch gives each group a prefix of its own in one store.
-const c10d::Store* withoutPrefixes(const c10::intrusive_ptr<c10d::Store>& store) {
-  const auto prefixed = c10::dynamic_intrusive_pointer_cast<c10d::PrefixStore>(store);
-  return prefixed != nullptr ? prefixed->getUnderlyingNonPrefixStore().get() : store.get();
-}
-
 }  // namespace
-
-std::shared_ptr<Communicator> defaultGroupOn(const c10::intrusive_ptr<c10d::Store>& store) {
-  DefaultGroups& groups = DefaultGroups::ofProcess();
-  const std::lock_guard lock(groups.mutex);
-  const auto found = groups.byStore.find(withoutPrefixes(store));
-  std::shared_ptr<Communicator> group = found != groups.byStore.end() ? found->second.lock() : nullptr;
-  return group != nullptr && !group->isOver() ? group : nullptr;
-}
-
-void setDefaultGroupOn(const c10::intrusive_ptr<c10d::Store>& store, const std::shared_ptr<Communicator>& group) {
-  DefaultGroups& groups = DefaultGroups::ofProcess();
-  const std::lock_guard lock(groups.mutex);
-  std::erase_if(groups.byStore, [](const auto& each) { return each.second.expired(); });
-  groups.byStore[withoutPrefixes(store)] = group;
-}
 
 int timeoutMs(std::chrono::milliseconds timeout) {
   return static_cast<int>(std::clamp<std::int64_t>(timeout.count(), 0, std::numeric_limits<int>::max()));
@@ -82,7 +49,7 @@ Communicator::Communicator(koloComm_t comm, std::chrono::milliseconds timeout, s
 
 std::shared_ptr<Communicator> Communicator::meet(const Membership& member, const std::string& key, int device) {
   const WithoutGil others;
-  const auto whyInVain = [&kin = member.kin] { return kin.of != nullptr ? kin.of->deathAmong(kin.ranks) : ""; };
+  const auto whyInVain = [&kin = member.kin] { return deathAmong(kin); };
   Meeting meeting({*member.store, key, member.rank, member.size, member.name, member.timeout, whyInVain});
   Origin origin;
   std::unique_lock<std::mutex> order;
@@ -146,15 +113,17 @@ koloResult_t Communicator::failure() const {
   return failure;
 }
 
-std::string Communicator::deathAmong(const std::vector<int>& ranks) const {
-  const std::shared_ptr<Root> root = root_.load();
+// The root's failure tells the first death alone, so it is told only where there is no other.
+std::string Communicator::deathAmong(const Kin& members) {
+  const std::shared_ptr<Root> root = members.of != nullptr ? members.of->root_.load() : nullptr;
   if (root == nullptr) return {};
   const std::vector<int> failed = root->failedRanks();
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const auto rank = static_cast<std::size_t>(ranks[i]);
-    const bool isHere = rank < ranksInRoot_.size();  // torch's numbers may be those of another group
-    if (!isHere || !std::binary_search(failed.begin(), failed.end(), ranksInRoot_[rank])) continue;
-    return c10::str("rank ", i, " of the group has died: ", koloGetLastError(root->comm()));
+  for (std::size_t i = 0; i < members.ranks.size(); ++i) {
+    const int rank = members.ranks[i];
+    const int inRoot = members.of->ranksInRoot_.at(static_cast<std::size_t>(rank));
+    if (!std::binary_search(failed.begin(), failed.end(), inRoot)) continue;
+    const std::string who = c10::str("rank ", i, " of the group (rank ", rank, " of ", members.name, ") has died");
+    return failed.size() == 1 ? who + ": " + koloGetLastError(root->comm()) : who;
   }
   return {};
 }

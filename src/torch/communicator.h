@@ -29,6 +29,7 @@ class Communicator;
 struct Kin {
   std::shared_ptr<Communicator> of;  // null: none is known
   std::vector<int> ranks = {};       // of the members there
+  std::string name = {};             // "the default group", for messages
 };
 
 // One rank of a group, as torch describes it.
@@ -61,9 +62,8 @@ class Communicator {
   // A text that all ranks share, and that no other communicator has: for keys in the store.
   const std::string& token() const { return token_; }
   koloResult_t failure() const;
-  bool isOver() const { return comm_.load(std::memory_order_acquire) == nullptr; }  // after end() or abort()
-  // Which of these ranks has died, in words; "": none is known to have.
-  std::string deathAmong(const std::vector<int>& ranks) const;
+  // Which of the members has died, in words; "": none is known to have.
+  static std::string deathAmong(const Kin& members);
 
   // Waits until all that was begun here is over. Errors show at the operations; nothing is thrown.
   void end();
@@ -82,11 +82,6 @@ class Communicator {
   const std::vector<int> ranksInRoot_;
   std::atomic<int> shrinks_{0};
 };
-
-// The communicator on the host of the default group of those that use one store, whose ranks are torch's global ranks;
-// nullptr: there is none, or it has ended.
-std::shared_ptr<Communicator> defaultGroupOn(const c10::intrusive_ptr<c10d::Store>& store);
-void setDefaultGroupOn(const c10::intrusive_ptr<c10d::Store>& store, const std::shared_ptr<Communicator>& group);
 
 // Operations that are called in its scope have this deadline. That of their communicator costs nothing.
 class Deadline {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <utility>
 
 #include "torch/backend.h"
 #include "torch/signals.h"
@@ -14,10 +15,9 @@ constexpr char kOnHost[] = "kolo/host";
 }  // namespace
 
 KoloBackend::KoloBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                         c10::intrusive_ptr<Options> options)
+                         c10::intrusive_ptr<Options> options, const Kin& kin)
     : Backend(rank, size), options_(std::move(options)), store_(store),
-      host_(Communicator::meet(membership(), kOnHost, KOLO_HOST)) {
-  if (options_->global_ranks_in_group.empty() && defaultGroupOn(store) == nullptr) setDefaultGroupOn(store, host_);
+      host_(Communicator::meet(membership(kin), kOnHost, KOLO_HOST)) {
   if (options_->settings.windows) windows_.emplace();
 }
 
@@ -32,14 +32,14 @@ KoloBackend::~KoloBackend() {
   signals::endWaitQuietly();
 }
 
-Membership KoloBackend::membership() const {
+Membership KoloBackend::membership(Kin kin) const {
   return {store_,
           rank_,
           size_,
           options_->timeout,
           options_->group_name.empty() ? "kolo" : options_->group_name,
           options_->settings,
-          {defaultGroupOn(store_), {options_->global_ranks_in_group.begin(), options_->global_ranks_in_group.end()}}};
+          std::move(kin)};
 }
 
 Communicator& KoloBackend::communicator(at::Device device) {
@@ -50,10 +50,9 @@ Communicator& KoloBackend::communicator(at::Device device) {
   {
     const std::lock_guard lock(mutex_);
     if (gpu_ == nullptr) {
-      Membership member = membership();
-      member.kin = {host_, std::vector<int>(static_cast<std::size_t>(size_))};
-      std::iota(member.kin.ranks.begin(), member.kin.ranks.end(), 0);
-      gpu_ = Gpu::make(member, device);
+      Kin kin{host_, std::vector<int>(static_cast<std::size_t>(size_)), "its communicator on the host"};
+      std::iota(kin.ranks.begin(), kin.ranks.end(), 0);
+      gpu_ = Gpu::make(membership(std::move(kin)), device);
     }
   }
   return gpu_->communicator(device);  // may wait for all ranks; abort() does not wait for that
@@ -91,7 +90,7 @@ c10::intrusive_ptr<c10d::Backend> KoloBackend::split(const c10::intrusive_ptr<c1
                           childs->timeout,
                           childs->group_name,
                           childs->settings,
-                          {host_, ranks}};
+                          {host_, ranks, "the group that is split"}};
   return c10::make_intrusive<KoloBackend>(Communicator::meet(member, kOnHost, KOLO_HOST), prefixed, std::move(childs));
 }
 
@@ -108,7 +107,6 @@ c10::intrusive_ptr<c10d::Backend> KoloBackend::shrink(const std::vector<std::int
   member.name = childs->group_name;
   member.settings = childs->settings;
   std::shared_ptr<Communicator> host = host_->shrink({excluded.begin(), excluded.end()}, member);
-  if (defaultGroupOn(store_) == host_) setDefaultGroupOn(store_, host);
   const auto store = c10::make_intrusive<c10d::PrefixStore>("kolo/" + host->token(), store_);
   return c10::make_intrusive<KoloBackend>(std::move(host), store, std::move(childs));
 }

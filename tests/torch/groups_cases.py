@@ -18,6 +18,8 @@ from cases import smoke
 from group import expect_equal, expect_error, hear, kolo_group, say
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+# torch before 2.15 splits only groups that are bound to an accelerator.
+SPLITS_ON_CPU = tuple(int(word) for word in torch.__version__.split(".")[:2]) >= (2, 15)
 
 
 def subgroups(rank, count):
@@ -107,16 +109,27 @@ def new_group_with_the_dead(rank, count):
         if rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         begin = time.monotonic()
-        expect_error(lambda: dist.new_group(list(range(count))), "rank 1 of the group has died", "rank 1 (pid ")
-        expect_error(lambda: dist.new_group([1, rank], use_local_synchronization=True), "of the group has died")
-        expect_error(lambda: dist.split_group(split_ranks=[[0, 1, 2]], parent_pg=group), "rank 1 of the group has died")
+        first = "rank 1 of the group (rank 1 of the default group) has died"
+        expect_error(lambda: dist.new_group(list(range(count))), f"{first}: rank 1 (pid ")
+        say(f"{rank} knows")
+        for each in (0, 2, 3):
+            hear(f"{each} knows")
+        if rank == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        second = "rank 1 of the group (rank 3 of the default group) has died"
+        told = expect_error(lambda: dist.new_group([rank, 3], use_local_synchronization=True), second)
+        assert "pid" not in told, told  # the communicator's own failure is the first death
+        expect_error(lambda: dist.new_group([1, rank], use_local_synchronization=True), "(rank 1 of the default group)")
+        if SPLITS_ON_CPU:
+            words = "rank 1 of the group (rank 1 of the group that is split) has died"
+            expect_error(lambda: dist.split_group(split_ranks=[[0, 1, 2]], parent_pg=group), words)
         expect_error(lambda: [dist.all_reduce(torch.zeros(10)) for _ in range(100)], "rank 1", "died")
-        expect_error(lambda: dist.new_group(list(range(count))), "rank 1 of the group has died")
+        expect_error(lambda: dist.new_group(list(range(count))), first)
         living = dist.new_group([0, 2], use_local_synchronization=True)
         tensor = torch.ones(3)
         dist.all_reduce(tensor, group=living)
         expect_equal(tensor, 2.0)
-        dist.shrink_group([1], group=group)
+        dist.shrink_group([1, 3], group=group)
         tensor = torch.ones(3)
         dist.all_reduce(tensor, group=dist.new_group([0, 1]))  # the living, as they count now
         expect_equal(tensor, 2.0)
@@ -124,8 +137,10 @@ def new_group_with_the_dead(rank, count):
 
 
 def goes_on_without_rank_0(rank, count, folder):
-    """Groups that it was not in, before and after its death."""
+    """Groups that it was not in, before and after its death. An earlier group on the store counts the ranks otherwise."""
     store = dist.FileStore(f"{folder}/store", count)
+    earlier = backend_of(store, "earlier", count - 1 - rank, count)
+    expect_sum(earlier, count)
     with kolo_group(600, store=store, rank=rank, world_size=count):
         dist.barrier()
         before = dist.new_group([1, 2], use_local_synchronization=True) if rank > 0 else None
@@ -133,7 +148,7 @@ def goes_on_without_rank_0(rank, count, folder):
         if rank == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         begin = time.monotonic()
-        expect_error(lambda: dist.new_group(list(range(count))), "rank 0 of the group has died")
+        expect_error(lambda: dist.new_group(list(range(count))), "rank 0 of the group (rank 0 of the default group)")
         after = dist.new_group([2, 1], use_local_synchronization=True)
         for each in (before, after, before):
             tensor = torch.ones(3)
@@ -442,10 +457,7 @@ class Groups(unittest.TestCase):
     def test_subgroups(self):
         ranks.run(self, subgroups, 4)
 
-    @unittest.skipIf(
-        tuple(int(word) for word in torch.__version__.split(".")[:2]) < (2, 15),
-        "torch before 2.15 splits only groups that are bound to an accelerator",
-    )
+    @unittest.skipIf(not SPLITS_ON_CPU, "torch before 2.15 splits only groups that are bound to an accelerator")
     @smoke
     def test_split(self):
         ranks.run(self, split, 4)
@@ -470,8 +482,8 @@ class Groups(unittest.TestCase):
         self.assertEqual([outcome.status for outcome in outcomes], [0, -9, 0], outcomes)
 
     def test_a_new_group_with_a_dead_rank_says_so(self):
-        outcomes = ranks.Job(new_group_with_the_dead, 3).outcomes()
-        self.assertEqual([outcome.status for outcome in outcomes], [0, -9, 0], outcomes)
+        outcomes = ranks.Job(new_group_with_the_dead, 4).outcomes()
+        self.assertEqual([outcome.status for outcome in outcomes], [0, -9, 0, -9], outcomes)
 
     def test_groups_go_on_without_rank_0(self):
         with tempfile.TemporaryDirectory() as folder:
