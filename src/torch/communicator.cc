@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "torch/callbacks.h"
@@ -17,13 +16,13 @@
 namespace kolo::pytorch {
 namespace {
 
-koloConfig_t configOf(const Membership& member, int device) {
+koloConfig_t configOf(const Membership& member, const std::string& name, int device) {
   koloConfig_t config = KOLO_CONFIG_INITIALIZER;
   config.timeoutMs = timeoutMs(member.timeout);
   config.reproducible = member.settings.reproducible;
   config.algorithm = member.settings.algorithm.empty() ? nullptr : member.settings.algorithm.c_str();
   config.transports = member.settings.transports.empty() ? nullptr : member.settings.transports.c_str();
-  config.name = member.name.c_str();
+  config.name = name.c_str();
   config.device = device;
   return config;
 }
@@ -51,25 +50,24 @@ std::shared_ptr<Communicator> Communicator::meet(const Membership& member, const
   const WithoutGil others;
   const auto whyInVain = [&kin = member.kin] { return deathAmong(kin); };
   Meeting meeting({*member.store, key, member.rank, member.size, member.name, member.timeout, whyInVain});
-  Origin origin;
-  std::unique_lock<std::mutex> order;
-  origin = findOrigin(meeting, {member.rank, member.size, member.name, member.settings.transports}, order);
+  Origin origin = findOrigin(meeting, {member.rank, member.size, member.name, member.settings.transports});
   // A group of the same name and the same members would be the same communicator.
   const std::string name = member.name + "/" + meeting.token();
-  const koloConfig_t config = configOf(member, device);
+  const koloConfig_t config = configOf(member, name, device);
   koloComm_t comm = nullptr;
   const koloResult_t result =
-      koloCommCreateGroup(origin.root->comm(), origin.ranks.data(), member.size, name.c_str(), &comm, &config);
+      koloCommCreateGroup(origin.root->comm(), origin.ranks.data(), member.size, nullptr, &comm, &config);
+  share(origin.root, result == koloSuccess);
   std::shared_ptr<Communicator> made;
-  if (result == koloSuccess) made = std::make_shared<Communicator>(comm, member.timeout, meeting.token(), origin);
-  check(result, "kolo:init");
-  share(origin.root);
+  if (result == koloSuccess)
+    made = std::make_shared<Communicator>(comm, member.timeout, meeting.token(), std::move(origin));
+  meeting.check(result);
   return made;
 }
 
 std::shared_ptr<Communicator> Communicator::shrink(const std::vector<int>& excluded, const Membership& member) {
   const WithoutGil others;
-  const koloConfig_t config = configOf(member, KOLO_HOST);
+  const koloConfig_t config = configOf(member, member.name, KOLO_HOST);
   koloComm_t comm = nullptr;
   const koloResult_t result = koloCommShrink(get(), excluded.data(), static_cast<int>(excluded.size()), &comm, &config);
   std::shared_ptr<Communicator> made;

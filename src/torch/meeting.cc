@@ -7,6 +7,7 @@
 #include <set>
 #include <thread>
 
+#include "torch/errors.h"
 #include "torch/signals.h"
 
 namespace kolo::pytorch {
@@ -89,7 +90,7 @@ void Meeting::answerUntilAllTell() {
   const std::vector<std::string> texts = keys([this](int of) { return textKey(of); });
   std::set<std::string> answered;
   do {
-    if (Clock::now() >= until_ || !await(numbers, venue_.timeout)) failLate("ranks " + missingRanks());
+    if (Clock::now() >= until_ || !await(numbers, venue_.timeout)) fail(lateFor("ranks " + missingRanks()));
     std::vector<std::string> asked;
     for (const std::string& number : getAll(venue_.store, numbers)) {
       if (answered.insert(number).second) asked.push_back(answerKey(number));
@@ -125,7 +126,7 @@ bool Meeting::await(const std::vector<std::string>& keys, Milliseconds most) con
 }
 
 void Meeting::awaitRank0(const std::string& key) const {
-  if (!await({key}, venue_.timeout)) failLate("rank 0, which waits for all others");
+  if (!await({key}, venue_.timeout)) fail(lateFor("rank 0, which waits for all others"));
 }
 
 // The ranks that have not joined. Numbers of an earlier attempt cannot be recognised.
@@ -141,13 +142,29 @@ std::string Meeting::missingRanks() const {
   return absent.empty() ? without([this](int of) { return textKey(of); }) : absent;
 }
 
+std::string Meeting::keepTrying(const std::string& whatFor, const std::function<bool(Milliseconds)>& attempt) const {
+  do {
+    if (std::string why = venue_.whyInVain(); !why.empty()) return why;
+    if (Clock::now() >= until_) return lateFor(whatFor);
+    if (const std::string raised = signals::look(); !raised.empty()) return "a signal's handler has raised " + raised;
+  } while (!attempt(kLongestNap));
+  return {};
+}
+
+void Meeting::check(koloResult_t result) const {
+  signals::endWait();
+  if (result == koloSuccess) return;
+  if (const std::string why = venue_.whyInVain(); !why.empty()) fail(why + "; " + koloGetLastError(nullptr));
+  raise(result, "kolo:init");
+}
+
 void Meeting::fail(const std::string& why) const {
   C10_THROW_ERROR(DistBackendError,
                   c10::str("kolo:init: rank ", venue_.rank, " of group \"", venue_.group, "\": ", why));
 }
 
-void Meeting::failLate(const std::string& whom) const {
-  fail("waited " + std::to_string(venue_.timeout.count()) + " ms for " + whom);
+std::string Meeting::lateFor(const std::string& whom) const {
+  return "waited " + std::to_string(venue_.timeout.count()) + " ms for " + whom;
 }
 
 }  // namespace kolo::pytorch

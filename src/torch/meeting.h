@@ -9,6 +9,8 @@
 // Thread safety: of one thread.
 #pragma once
 
+#include <kolo/kolo.h>
+
 #include <chrono>
 #include <functional>
 #include <string>
@@ -38,6 +40,13 @@ class Meeting {
   // After gather(): the same on all ranks, and no other meeting's.
   const std::string& token() const { return token_; }
 
+  // Tries until it succeeds: "". Otherwise why this rank gives up: the time is over, a rank cannot come any more, or
+  // the handler of a signal has raised an exception, which signals::endWait() throws. whatFor: what it waits for, for
+  // the message. attempt: told how long it may wait.
+  std::string keepTrying(const std::string& whatFor,
+                         const std::function<bool(std::chrono::milliseconds)>& attempt) const;
+  // What came of a call of Kolo's that all members have to make. Its error begins with why a rank cannot come any more.
+  void check(koloResult_t result) const;
   [[noreturn]] void fail(const std::string& why) const;
 
  private:
@@ -47,7 +56,7 @@ class Meeting {
   bool await(const std::vector<std::string>& keys, std::chrono::milliseconds most) const;
   void awaitRank0(const std::string& key) const;
   std::string missingRanks() const;
-  [[noreturn]] void failLate(const std::string& whom) const;
+  std::string lateFor(const std::string& whom) const;
 
   std::string numberKey(int of) const { return venue_.key + "/" + std::to_string(of); }
   std::string answerKey(const std::string& number) const { return venue_.key + "/to/" + number; }

@@ -1,11 +1,12 @@
 #include "torch/root.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <numeric>
 #include <sstream>
 
-#include "torch/errors.h"
+#include "torch/signals.h"
 #include "torch/without_gil.h"
 
 namespace kolo::pytorch {
@@ -37,6 +38,11 @@ Roots sharedRoots() {
   return roots;
 }
 
+bool isShared(const std::shared_ptr<Root>& root) {
+  const Roots roots = sharedRoots();
+  return std::find(roots.begin(), roots.end(), root) != roots.end();
+}
+
 // What a member tells of its roots: the token of each, and its rank there.
 std::string offer(const Roots& roots) {
   std::ostringstream text;
@@ -57,13 +63,19 @@ int rankIn(const Root& root, const std::string& offer) {
   return found;
 }
 
+// Whether each member is a rank of its own. Threads of one process offer the same roots.
+bool areDistinct(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  return ranks.front() != -1 && std::adjacent_find(ranks.begin(), ranks.end()) == ranks.end();
+}
+
 // Rank 0's choice. No root: there is none with all members.
 Origin choose(const Roots& roots, const std::vector<std::string>& offers, const std::string& transports) {
   for (const auto& root : roots) {
     if (root->rank() != 0 || root->transports() != transports) continue;
     Origin origin{root, {}};
     for (const std::string& each : offers) origin.ranks.push_back(rankIn(*root, each));
-    if (std::count(origin.ranks.begin(), origin.ranks.end(), -1) == 0) return origin;
+    if (areDistinct(origin.ranks)) return origin;
   }
   return {};
 }
@@ -80,30 +92,44 @@ Origin make(const Meeting& meeting, const GroupPlace& group, const koloUniqueId&
   const std::string name = group.name + ":root";
   koloConfig_t config = KOLO_CONFIG_INITIALIZER;
   config.name = name.c_str();
+  config.device = KOLO_HOST;
   config.transports = group.transports.empty() ? nullptr : group.transports.c_str();
   koloComm_t comm = nullptr;
   const koloResult_t result = koloCommInitRankConfig(&comm, group.size, id, group.rank, &config);
   Origin made{nullptr, std::vector<int>(static_cast<std::size_t>(group.size))};
   if (result == koloSuccess)
     made.root = std::make_shared<Root>(comm, group.rank, group.size, meeting.token(), group.transports);
-  check(result, "kolo:init");
+  meeting.check(result);
   std::iota(made.ranks.begin(), made.ranks.end(), 0);
   return made;
 }
 
-Origin lead(Meeting& meeting, const GroupPlace& group, const Roots& roots, const std::vector<std::string>& offers,
-            std::unique_lock<std::mutex>& order) {
-  if (Origin found = choose(roots, offers, group.transports); found.root != nullptr) {
-    order = std::unique_lock(found.root->order());
-    (void)meeting.broadcast(describe(found));
-    return found;
-  }
+// Waits until the groups before have been made, and makes a new root if one of them could not be. Why it need not wait
+// any more, or "".
+std::string takeTurn(const Meeting& meeting, Origin& origin) {
+  return meeting.keepTrying("other groups with this rank 0 to be made", [&](std::chrono::milliseconds slice) {
+    if (origin.root == nullptr) return true;
+    origin.turn = std::unique_lock(origin.root->turn(), slice);
+    if (!origin.turn.owns_lock()) return false;
+    if (!isShared(origin.root)) origin = {};  // the caller's list of roots keeps this one until it is unlocked
+    return true;
+  });
+}
+
+Origin lead(Meeting& meeting, const GroupPlace& group, const Roots& roots, const std::vector<std::string>& offers) {
+  Origin origin = choose(roots, offers, group.transports);
+  std::string why = takeTurn(meeting, origin);
   koloUniqueId id{};
-  const koloResult_t result = koloGetUniqueId(&id);
-  (void)meeting.broadcast(result == koloSuccess ? kNew + std::string(id.internal, sizeof id.internal)
-                                                : kFailed + std::string(koloGetLastError(nullptr)));
-  check(result, "kolo:init");
-  return make(meeting, group, id);
+  if (why.empty() && origin.root == nullptr && koloGetUniqueId(&id) != koloSuccess) why = koloGetLastError(nullptr);
+  if (!why.empty()) (void)meeting.broadcast(kFailed + why);
+  signals::endWait();
+  if (!why.empty()) meeting.fail(why);
+  if (origin.root == nullptr) {
+    (void)meeting.broadcast(kNew + std::string(id.internal, sizeof id.internal));
+    return make(meeting, group, id);
+  }
+  (void)meeting.broadcast(describe(origin));
+  return origin;
 }
 
 Origin follow(Meeting& meeting, const GroupPlace& group, const Roots& roots) {
@@ -142,17 +168,17 @@ std::vector<int> Root::failedRanks() const {
   return ranks;
 }
 
-Origin findOrigin(Meeting& meeting, const GroupPlace& group, std::unique_lock<std::mutex>& order) {
+Origin findOrigin(Meeting& meeting, const GroupPlace& group) {
   const Roots roots = sharedRoots();
   const std::vector<std::string> offers = meeting.gather(offer(roots));
-  return group.rank == 0 ? lead(meeting, group, roots, offers, order) : follow(meeting, group, roots);
+  return group.rank == 0 ? lead(meeting, group, roots, offers) : follow(meeting, group, roots);
 }
 
-void share(const std::shared_ptr<Root>& root) {
+void share(const std::shared_ptr<Root>& root, bool isUsable) {
   Shared& shared = Shared::ofProcess();
   const std::lock_guard lock(shared.mutex);
   std::erase_if(shared.roots, [&](const auto& each) { return each.expired() || each.lock() == root; });
-  shared.roots.push_back(root);
+  if (isUsable) shared.roots.push_back(root);
 }
 
 }  // namespace kolo::pytorch

@@ -8,7 +8,8 @@
 // is a member of all of them: rank 0 of a group is rank 0 of its root.
 //
 // A rank makes groups of one root one at a time. Ranks that made them in different orders would wait for each other. So
-// rank 0 decides the order (Root::order): it tells the members of one group only when the one before is made.
+// rank 0 decides the order (Root::turn): it tells the members of one group only when the one before is made, or could
+// not be made. A root of which a group could not be made is not used again.
 //
 // Thread safety: all functions.
 #pragma once
@@ -36,7 +37,7 @@ class Root {
   int rank() const { return rank_; }
   const std::string& token() const { return token_; }
   const std::string& transports() const { return transports_; }
-  std::mutex& order() { return order_; }  // rank 0's, while a group is made
+  std::timed_mutex& turn() { return turn_; }  // rank 0's, while a group is made
   // Ranks that have died, in ascending order.
   std::vector<int> failedRanks() const;
 
@@ -44,13 +45,14 @@ class Root {
   koloComm_t const comm_;
   const int rank_, size_;
   const std::string token_, transports_;
-  std::mutex order_;
+  std::timed_mutex turn_;
 };
 
 // What a group is made of.
 struct Origin {
   std::shared_ptr<Root> root;
-  std::vector<int> ranks;  // of the group's members in the root
+  std::vector<int> ranks;                        // of the group's members in the root
+  std::unique_lock<std::timed_mutex> turn = {};  // of the root, on its rank 0; unlocked before the root may end
 };
 
 struct GroupPlace {
@@ -59,9 +61,9 @@ struct GroupPlace {
   std::string transports;  // "": as the environment says
 };
 
-// Collective: what the members of a group make it of. order: locked on rank 0; it unlocks it when the group is made.
-Origin findOrigin(Meeting& meeting, const GroupPlace& group, std::unique_lock<std::mutex>& order);
-// The first group of the root has been made: others may follow.
-void share(const std::shared_ptr<Root>& root);
+// Collective: what the members of a group make it of. Rank 0 has the root's turn until the group is made.
+Origin findOrigin(Meeting& meeting, const GroupPlace& group);
+// isUsable: a group of the root has been made, so others may follow. Otherwise none may, for one could not be made.
+void share(const std::shared_ptr<Root>& root, bool isUsable);
 
 }  // namespace kolo::pytorch

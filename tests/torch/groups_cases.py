@@ -82,14 +82,14 @@ def monitored_after_a_death(rank, _):
         assert time.monotonic() - begin < 120
 
 
-def backend_of(store, name, rank, count, options=None):
+def backend_of(store, name, rank, count, options=None, seconds=60):
     """A backend as torch makes it, whose ranks are not those of another group."""
     import kolo_torch  # pylint: disable=import-outside-toplevel
 
     given = dist.distributed_c10d._DistributedBackendOptions()
     given.store, given.group_id = dist.PrefixStore(name, store), name
     given.group_rank, given.group_size = rank, count
-    given.timeout = datetime.timedelta(seconds=60)
+    given.timeout = datetime.timedelta(seconds=seconds)
     return kolo_torch._backend.create(given, options)
 
 
@@ -241,6 +241,82 @@ def groups_of_two_threads(rank, count):
             raise failures[0]
 
 
+def groups_of_threads_of_one_rank(rank, _):
+    """They offer the same communicators, whose rank they cannot share."""
+    with kolo_group():
+        store = dist.distributed_c10d._get_default_store()
+        members = [0, 2] if rank == 0 else [1]
+        failures = []
+
+        def make(member, store):
+            try:
+                expect_sum(backend_of(store, "threads", member, 3), 3)
+            except Exception as error:  # pylint: disable=broad-except
+                failures.append(error)
+
+        threads = [threading.Thread(target=make, args=(each, store.clone())) for each in members]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
+
+
+class LateStore(dist.Store):
+    """Its rank is late to read what rank 0 has chosen, until the event is set."""
+
+    def __init__(self, store):
+        super().__init__()
+        self.store, self.has_begun, self.may_go_on = store, threading.Event(), threading.Event()
+
+    def check(self, keys):
+        return self.store.check(keys)
+
+    def get(self, key):
+        if key.endswith("/word"):
+            self.has_begun.set()
+            self.may_go_on.wait()
+        return self.store.get(key)
+
+    def set(self, key, value):
+        self.store.set(key, value)
+
+
+def groups_that_wait_for_another(rank, count):
+    """A group waits for the one before it no longer than its own time, on all ranks, and the one before goes on."""
+    with kolo_group():
+        store = dist.distributed_c10d._get_default_store()
+        slow = []
+        late = LateStore(store.clone())
+
+        def make_slowly(its_store):
+            slow.append(backend_of(its_store, "slow", rank, 2))
+
+        if rank < 2:
+            maker = threading.Thread(target=make_slowly, args=(late if rank == 1 else store.clone(),))
+            maker.start()
+        if rank == 1:
+            late.has_begun.wait()
+            say("rank 0 waits for rank 1")
+        hear("rank 0 waits for rank 1")
+        if rank != 1:
+            expect_error(
+                lambda: backend_of(store, "quick", rank // 2, 2, seconds=1 if rank == 0 else 60),
+                "waited 1000 ms for other groups with this rank 0 to be made",
+                *(["rank 0 failed: "] if rank == 2 else []),
+            )
+            say(f"{rank} has waited")
+        else:
+            for each in (0, 2):
+                hear(f"{each} has waited")
+            late.may_go_on.set()
+        if rank < 2:
+            maker.join()
+            expect_sum(slow[0], 2)
+        expect_sum(backend_of(store, "after", rank, count), count)
+
+
 class CountingStore(dist.Store):
     """What one rank asks of a store."""
 
@@ -289,10 +365,10 @@ def asks_for_few_keys(_, __):
 
 
 def asks_for_a_transport(_, count):
-    """All that the group has goes by it, though the environment says something else."""
+    """All that the group has goes by it, and is on the host, though the environment says something else."""
     import kolo_torch  # pylint: disable=import-outside-toplevel
 
-    os.environ["KOLO_TRANSPORTS"] = "none-of-kolo"
+    os.environ.update(KOLO_TRANSPORTS="none-of-kolo", KOLO_DEVICE="99")
     options = kolo_torch.Options()
     options.transports = "shm"
     with kolo_group(pg_options=options):
@@ -503,6 +579,12 @@ class Groups(unittest.TestCase):
 
     def test_threads_make_groups(self):
         ranks.run(self, groups_of_two_threads, 3)
+
+    def test_threads_of_one_rank_make_a_group(self):
+        ranks.run(self, groups_of_threads_of_one_rank, 2)
+
+    def test_a_group_waits_for_another_as_long_as_it_may(self):
+        ranks.run(self, groups_that_wait_for_another, 3)
 
     def test_making_a_group_asks_for_few_keys(self):
         ranks.run(self, asks_for_few_keys, 1)
