@@ -82,13 +82,13 @@ def monitored_after_a_death(rank, _):
         assert time.monotonic() - begin < 120
 
 
-def backend_of(store, name, rank, count, options=None, seconds=60):
-    """A backend as torch makes it, whose ranks are not those of another group."""
+def backend_of(store, name, rank, count, options=None, seconds=60, global_ranks=()):
+    """A backend as torch makes it; without global ranks its ranks are not those of another group."""
     import kolo_torch  # pylint: disable=import-outside-toplevel
 
     given = dist.distributed_c10d._DistributedBackendOptions()
     given.store, given.group_id = dist.PrefixStore(name, store), name
-    given.group_rank, given.group_size = rank, count
+    given.group_rank, given.group_size, given.global_ranks_in_group = rank, count, list(global_ranks)
     given.timeout = datetime.timedelta(seconds=seconds)
     return kolo_torch._backend.create(given, options)
 
@@ -315,6 +315,27 @@ def groups_that_wait_for_another(rank, count):
             maker.join()
             expect_sum(slow[0], 2)
         expect_sum(backend_of(store, "after", rank, count), count)
+
+
+def dies_when_all_have_met(rank, count):
+    """In a group of its own transport, so that the ranks join anew: the other's error begins with the death."""
+    import kolo_torch  # pylint: disable=import-outside-toplevel
+
+    os.environ["KOLO_INIT_TIMEOUT_MS"] = "8000"  # which pass in vain, and suffice for the default group
+    with kolo_group():
+        options = kolo_torch.Options()
+        options.transports = "shm"
+        store = LateStore(dist.distributed_c10d._get_default_store())
+
+        def make():
+            return backend_of(store, "joins", rank, count, options, global_ranks=range(count))
+
+        if rank == 1:
+            threading.Thread(target=make).start()
+            store.has_begun.wait()
+            os.kill(os.getpid(), signal.SIGKILL)
+        told = expect_error(make, "rank 1 of the group (rank 1 of the default group) has died", "has not joined")
+        assert told.index("has died") < told.index("has not joined"), told
 
 
 class CountingStore(dist.Store):
@@ -585,6 +606,10 @@ class Groups(unittest.TestCase):
 
     def test_a_group_waits_for_another_as_long_as_it_may(self):
         ranks.run(self, groups_that_wait_for_another, 3)
+
+    def test_a_rank_that_dies_when_all_have_met(self):
+        outcomes = ranks.Job(dies_when_all_have_met, 2).outcomes()
+        self.assertEqual([outcome.status for outcome in outcomes], [0, -9], outcomes)
 
     def test_making_a_group_asks_for_few_keys(self):
         ranks.run(self, asks_for_few_keys, 1)
