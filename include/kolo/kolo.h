@@ -25,8 +25,8 @@
  *     time. Calls on one communicator from several threads are executed one after the other, in the order in which they
  *     took the communicator. That order must be the same on all ranks. A thread must not be cancelled (pthread_cancel)
  *     inside a call: its process ends, and the other ranks are told. The following functions may be called from any
- *     thread at any time: koloCommRevoke, koloCommAbort, koloCommGetAsyncError, koloCommCount, koloCommUserRank,
- *     koloGetErrorString, koloGetLastError.
+ *     thread at any time: koloCommRevoke, koloCommAbort, koloCommGetAsyncError, koloCommFailedRanks, koloCommCount,
+ *     koloCommUserRank, koloGetErrorString, koloGetLastError.
  *  7. Streams. Every operation takes a stream.
  *     - On a host communicator with the stream NULL, the call blocks until this rank's result is ready.
  *     - On a host communicator with a stream of koloStreamCreate, the call returns at once. The operation runs on the
@@ -482,6 +482,14 @@ KOLO_API koloResult_t koloCommAbort(koloComm_t comm);
 /* Tells whether comm has failed.
  * Parameters: asyncError: place for koloSuccess, or for the error that comm has failed with. */
 KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* asyncError);
+/* Tells which ranks of comm have died, as far as this rank has been told.
+ * These are the ranks to exclude from koloCommShrink. A rank whose host has been silent for KOLO_SILENCE_MS counts as
+ * dead. Ranks that live are not among them, even if comm has failed because of them: ranks that have destroyed comm,
+ * and ranks to which a link has broken.
+ * Parameters:
+ *   ranks  place for n ranks of comm; the call writes as many as have died, in ascending order
+ *   count  place for their number */
+KOLO_API koloResult_t koloCommFailedRanks(koloComm_t comm, int* ranks, int* count);
 /* Returns a message: what comm failed with, if comm is given and has failed; else the calling thread's last error.
  * Parameters: comm: a communicator, or NULL.
  * The text is never NULL, and valid until the thread's next failing call. */

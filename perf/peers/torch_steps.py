@@ -10,6 +10,7 @@ ddp-view    the same with gradient_as_bucket_view
 ddp-alone   the all_reduces of a step of ddp alone, of buckets of the same sizes: what there is to overlap with the backward pass
 fsdp2       the same model under fully_shard, in groups of 8 layers
 decode-N    a token of 8 layers divided by tensor parallelism: bfloat16, 16 all_reduce of N elements each
+new-group   a group of all ranks is made, and the one before it destroyed
 """
 
 import os
@@ -100,6 +101,17 @@ def decode(elements):
     return step
 
 
+def new_group():
+    made = []
+
+    def step():
+        made.append(dist.new_group())
+        if len(made) > 1:
+            dist.destroy_process_group(made.pop(0))  # which all have made: Gloo fails where a peer ends too early
+
+    return step
+
+
 def make(name, backend):
     if name.startswith("decode-"):
         return decode(int(name.removeprefix("decode-")))
@@ -108,6 +120,7 @@ def make(name, backend):
         "ddp-view": lambda: ddp(gradient_as_bucket_view=True),
         "ddp-alone": ddp_alone,
         "fsdp2": lambda: fsdp2(backend),
+        "new-group": new_group,
     }
     return steps[name]()
 

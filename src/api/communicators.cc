@@ -66,9 +66,10 @@ Status refuseEnd() {
 
 // Makes every operation fail, on all ranks. reason: "", or more words.
 void revoke(comm::Communicator& communicator, const char* function, const std::string& reason) {
-  communicator.fail({koloAborted, communicator.membership().jobRank(communicator.rank()),
-                     fmt::format("rank {} called {} on communicator {}{}{}", communicator.rank(), function,
-                                 communicator.options().name, reason.empty() ? "" : ": ", reason)});
+  communicator.failureState().fail(
+      {koloAborted, communicator.membership().jobRank(communicator.rank()),
+       fmt::format("rank {} called {} on communicator {}{}{}", communicator.rank(), function,
+                   communicator.options().name, reason.empty() ? "" : ": ", reason)});
 }
 
 }  // namespace
@@ -79,9 +80,9 @@ Status deliver(koloComm_t* place, comm::Owned communicator) {
   koloComm_t handle = nullptr;
   if (Status given = giveHandle(&handle, communicators, std::move(communicator), "communicator"); !given.ok()) {
     // NOLINTNEXTLINE(bugprone-use-after-move): it was moved from only if it has a handle
-    communicator->fail({given.code(), communicator->membership().control->rank(),
-                        fmt::format("rank {} cannot use communicator {}: {}", communicator->rank(),
-                                    communicator->options().name, given.message())});
+    communicator->failureState().fail({given.code(), communicator->membership().control->rank(),
+                                       fmt::format("rank {} cannot use communicator {}: {}", communicator->rank(),
+                                                   communicator->options().name, given.message())});
     return given;
   }
   turn.leanOn(communicators.biasOf(reinterpret_cast<std::uintptr_t>(handle)));
@@ -291,6 +292,18 @@ KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* async
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     communicator->backend().check();
     *asyncError = communicator->failed() ? communicator->failure().code() : koloSuccess;
+    return {};
+  });
+}
+
+KOLO_API koloResult_t koloCommFailedRanks(koloComm_t comm, int* ranks, int* count) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(checkResult("ranks", ranks));
+    KOLO_TRY(checkResult("count", count));
+    KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
+    const std::vector<int> failed = communicator->failureState().dead();
+    std::copy(failed.begin(), failed.end(), ranks);
+    *count = static_cast<int>(failed.size());
     return {};
   });
 }

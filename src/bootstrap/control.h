@@ -35,6 +35,7 @@ struct Failure {
   koloResult_t code = koloSuccess;  // koloRemoteError: a rank died; koloAborted; koloMismatch; koloTimeout
   int rank = -1;                    // job rank of the culprit; -1 unknown
   std::string message;
+  bool isDeath = false;  // of `rank`, as the control plane itself noticed it: no rank's report
 };
 
 // What another rank answers.

@@ -254,7 +254,7 @@ void MemberLink::onClosed(const std::string& why) {
 
 void MemberLink::died(int rank, std::string why) {
   lastDeath_ = why;
-  subscriptions_.died({koloRemoteError, rank, std::move(why)});
+  subscriptions_.died({koloRemoteError, rank, std::move(why), true});
 }
 
 void MemberLink::failExchanges(const Status& why) {

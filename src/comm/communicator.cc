@@ -193,7 +193,7 @@ void Communicator::begin() {
 Status failByThrown(Communicator& communicator) {
   const Status thrown = withoutExceptions([]() -> Status { throw; }, "an operation needs a thread");
   const int rank = communicator.rank();
-  communicator.fail(
+  communicator.failureState().fail(
       {thrown.code(), communicator.membership().jobRank(rank), fmt::format("on rank {}: {}", rank, thrown.message())});
   return communicator.failure();
 }
@@ -239,7 +239,7 @@ Status Communicator::removeWindow(Window** window) {
     return status;
   }
   // Other ranks, which have not answered, still have it and would name it in headers.
-  if (!failed() && !status.ok()) fail({status.code(), membership_.jobRank(rank()), status.message()});
+  if (!failed() && !status.ok()) failure_.fail({status.code(), membership_.jobRank(rank()), status.message()});
   windows_.drop(**window, [&](std::shared_ptr<const Window> dropped) { backend_->release(std::move(dropped)); });
   *window = nullptr;
   return !status.ok() && failed() ? failure() : status;

@@ -82,8 +82,7 @@ class Communicator final {
   // The failure that ended this communicator, or success.
   Status failure() const { return failure_.status(); }
   bool failed() const { return failure_.isSet(); }
-  // Records the failure here and tells all ranks. The first one counts.
-  void fail(const bootstrap::Failure& failure) { failure_.fail(failure); }
+  FailureState& failureState() { return failure_; }
 
   Waiter& waiter() { return *waiter_; }
   Traffic& traffic() { return *traffic_; }

@@ -28,9 +28,10 @@ Status checkArrayWait(Communicator& communicator, int peer, std::int64_t beginNs
   const int limitMs = failure::timeoutInUse(communicator.options().timeoutMs);
   const std::int64_t waitedMs = (nowNs() - beginNs) / 1'000'000;
   if (limitMs <= 0 || waitedMs < limitMs) return {};
-  communicator.fail({koloTimeout, communicator.membership().jobRank(peer),
-                     fmt::format("rank {} waited {} ms for an array from rank {}; the limit is {} ms (KOLO_TIMEOUT_MS)",
-                                 communicator.rank(), waitedMs, peer, limitMs)});
+  communicator.failureState().fail(
+      {koloTimeout, communicator.membership().jobRank(peer),
+       fmt::format("rank {} waited {} ms for an array from rank {}; the limit is {} ms (KOLO_TIMEOUT_MS)",
+                   communicator.rank(), waitedMs, peer, limitMs)});
   return communicator.failure();
 }
 
@@ -83,7 +84,7 @@ Result<void*> GpuBackend::memoryToDrop(std::uint64_t bytes) {
   auto memory = memory::DeviceMemory::create(owner_.options().device, bytes, false);
   if (memory.ok()) return sentArrays_.keepToDrop(memory.take());
   const Status why = memory.status();
-  owner_.fail({why.code(), owner_.membership().jobRank(owner_.rank()), why.message()});
+  owner_.failureState().fail({why.code(), owner_.membership().jobRank(owner_.rank()), why.message()});
   return why;
 }
 

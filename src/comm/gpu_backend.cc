@@ -100,7 +100,8 @@ Result<std::vector<std::string>> GpuBackend::hearAll(std::string_view mine) {
   if (owner_.failed()) return owner_.failure();
   Membership& membership = owner_.membership();
   Result<std::vector<std::string>> words = membership.allGather(mine);
-  if (!words.ok()) owner_.fail({words.status().code(), membership.jobRank(owner_.rank()), words.status().message()});
+  if (!words.ok())
+    owner_.failureState().fail({words.status().code(), membership.jobRank(owner_.rank()), words.status().message()});
   return words;
 }
 
@@ -322,9 +323,10 @@ Status GpuBackend::enqueue(std::span<const Message> messages, std::span<const Op
   if (Status status = launch(messageWorks, stream); !status.ok()) {
     if (owner_.failed()) return owner_.failure();
     // The others count on what this rank has not launched: without it nothing that follows would fit.
-    owner_.fail({status.code(), owner_.membership().jobRank(owner_.rank()),
-                 fmt::format("rank {} could not launch operation {} of communicator {}: {}", owner_.rank(),
-                             owner_.boards().lastNumber() + 1, owner_.options().name, status.message())});
+    owner_.failureState().fail(
+        {status.code(), owner_.membership().jobRank(owner_.rank()),
+         fmt::format("rank {} could not launch operation {} of communicator {}: {}", owner_.rank(),
+                     owner_.boards().lastNumber() + 1, owner_.options().name, status.message())});
     return status;
   }
   const std::lock_guard lock(mutex_);
@@ -339,9 +341,10 @@ void GpuBackend::check() {
   if (!fault.has_value()) {
     if (const Status broken = rank_->engine().broken(); !broken.ok()) {
       const std::lock_guard lock(mutex_);
-      owner_.fail({koloSystemError, owner_.membership().jobRank(owner_.rank()),
-                   fmt::format("device {} of rank {} failed in or before {}: {}", owner_.options().device,
-                               owner_.rank(), owner_.conclusions().label(last_), broken.message())});
+      owner_.failureState().fail(
+          {koloSystemError, owner_.membership().jobRank(owner_.rank()),
+           fmt::format("device {} of rank {} failed in or before {}: {}", owner_.options().device, owner_.rank(),
+                       owner_.conclusions().label(last_), broken.message())});
     }
     return;
   }

@@ -301,7 +301,7 @@ Result<Window*> HostBackend::addMappedWindow(void* const* parts, const std::size
 Result<Window*> HostBackend::agreedWindow(Result<Window*> added) {
   if (!added.ok() && owner_.windows().isInDoubt() && !owner_.failed()) {
     const Status& why = added.status();
-    owner_.fail({why.code(), owner_.membership().jobRank(owner_.rank()), why.message()});
+    owner_.failureState().fail({why.code(), owner_.membership().jobRank(owner_.rank()), why.message()});
   }
   return added;
 }

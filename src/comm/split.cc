@@ -119,8 +119,8 @@ Status Split::meet(const Status& mine) {
   if (!areOnBulletins() && parent_.share() != nullptr && parent_.membership().isUnanswered) {
     // The others may have decided to meet on bulletins, and this rank does not know.
     const Status& why = told.status();
-    parent_.fail({why.code(), parent_.membership().jobRank(parent_.rank()),
-                  fmt::format("on rank {}: {}", parent_.rank(), why.message())});
+    parent_.failureState().fail({why.code(), parent_.membership().jobRank(parent_.rank()),
+                                 fmt::format("on rank {}: {}", parent_.rank(), why.message())});
   }
   KOLO_TRY(told.status());
   std::vector<Call> calls;

@@ -24,6 +24,11 @@ bool FailureState::isReported(int peer) const {
   return reported_.count(peer) != 0;
 }
 
+std::vector<int> FailureState::dead() const {
+  const std::lock_guard lock(mutex_);
+  return {dead_.begin(), dead_.end()};
+}
+
 void FailureState::hear(const bootstrap::Failure& failure) {
   bootstrap::Failure mine = failure;
   const auto member = std::find(membership_.members.begin(), membership_.members.end(), failure.rank);
@@ -31,6 +36,7 @@ void FailureState::hear(const bootstrap::Failure& failure) {
     const auto at = member - membership_.members.begin();
     const std::lock_guard lock(mutex_);
     reported_.insert(static_cast<int>(at));
+    if (failure.isDeath) dead_.insert(static_cast<int>(at));
     if (at != failure.rank) mine.message = fmt::format("rank {} of communicator {}: {}", at, name_, failure.message);
   }
   record(mine);

@@ -1,4 +1,4 @@
-// Whether a communicator has failed, why, and which of its ranks others have reported.
+// Whether a communicator has failed, why, and which of its ranks have died or been reported by others.
 //
 // Thread safety: all functions, from any thread. Failures of other ranks arrive on the control plane's reactor thread.
 // Invariants: the first failure stays; isSet() is true from the moment when status() is an error.
@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "bootstrap/control.h"
@@ -29,12 +30,14 @@ class FailureState {
   bool isSet() const { return stop_.load(std::memory_order_acquire) != 0; }  // [stop]
   // The failure that ended the communicator, or success.
   Status status() const;
-  // Records the failure and tells all ranks.
+  // Records the failure and tells all ranks. The first one counts.
   void fail(const bootstrap::Failure& failure);
   // Records what the control plane says of another rank, or of this one.
   void hear(const bootstrap::Failure& failure);
   // Whether the peer has died, or somebody could not go on because of it.
   bool isReported(int peer) const;
+  // The ranks that have died, in ascending order.
+  std::vector<int> dead() const;
 
  private:
   void record(const bootstrap::Failure& failure);
@@ -45,7 +48,7 @@ class FailureState {
   std::atomic<std::uint32_t> stop_{0};
   mutable std::mutex mutex_;  // of what follows
   Status first_;
-  std::set<int> reported_;
+  std::set<int> reported_, dead_;
 };
 
 }  // namespace kolo::failure

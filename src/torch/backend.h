@@ -36,11 +36,15 @@ class KoloBackend final : public c10d::Backend {
 
   // Collective over the group: its communicator on the host is made at once, for messages may come before all ranks
   // have called a collective. One on GPUs is made when it is first needed.
-  KoloBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::intrusive_ptr<Options> options);
+  // kin: hears of the deaths of members meanwhile.
+  KoloBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::intrusive_ptr<Options> options,
+              const Kin& kin);
   // A group whose communicator on the host is there already.
   KoloBackend(std::shared_ptr<Communicator> host, const c10::intrusive_ptr<c10d::Store>& store,
               c10::intrusive_ptr<Options> options);
   ~KoloBackend() override;
+
+  const std::shared_ptr<Communicator>& onHost() const { return host_; }
 
  private:
   // ---- what c10d calls, by its own class: control.cc
@@ -113,7 +117,7 @@ class KoloBackend final : public c10d::Backend {
   };
 
   // ranks of this group by their members' names, for messages.
-  Membership membership() const;
+  Membership membership(Kin kin = {}) const;
   void end();
   Communicator& communicator(at::Device device);
   koloComm_t comm(at::Device device) { return communicator(device).get(); }

@@ -16,13 +16,13 @@
 namespace kolo::pytorch {
 namespace {
 
-koloConfig_t configOf(const Membership& member, int device) {
+koloConfig_t configOf(const Membership& member, const std::string& name, int device) {
   koloConfig_t config = KOLO_CONFIG_INITIALIZER;
   config.timeoutMs = timeoutMs(member.timeout);
   config.reproducible = member.settings.reproducible;
   config.algorithm = member.settings.algorithm.empty() ? nullptr : member.settings.algorithm.c_str();
   config.transports = member.settings.transports.empty() ? nullptr : member.settings.transports.c_str();
-  config.name = member.name.c_str();
+  config.name = name.c_str();
   config.device = device;
   return config;
 }
@@ -39,29 +39,47 @@ int timeoutMs(std::chrono::milliseconds timeout) {
   return static_cast<int>(std::clamp<std::int64_t>(timeout.count(), 0, std::numeric_limits<int>::max()));
 }
 
-Communicator::Communicator(koloComm_t comm, std::chrono::milliseconds timeout, std::string token)
-    : comm_(comm), timeout_(timeout), token_(std::move(token)) {
+Communicator::Communicator(koloComm_t comm, std::chrono::milliseconds timeout, std::string token, Origin origin)
+    : comm_(comm), timeout_(timeout), token_(std::move(token)), root_(std::move(origin.root)),
+      ranksInRoot_(std::move(origin.ranks)) {
   callbacks::enter();
   (void)koloCommSetWatch(comm, lookForSignals, comm);
 }
 
 std::shared_ptr<Communicator> Communicator::meet(const Membership& member, const std::string& key, int device) {
   const WithoutGil others;
-  const Meeting meeting = meetInStore(*member.store, key, member.rank, member.size, member.timeout, member.name);
-  const koloConfig_t config = configOf(member, device);
+  const auto whyInVain = [&kin = member.kin] { return deathAmong(kin); };
+  Meeting meeting({*member.store, key, member.rank, member.size, member.name, member.timeout, whyInVain});
+  Origin origin = findOrigin(meeting, {member.rank, member.size, member.name, member.settings.transports});
+  // A group of the same name and the same members would be the same communicator.
+  const std::string name = member.name + "/" + meeting.token();
+  const koloConfig_t config = configOf(member, name, device);
   koloComm_t comm = nullptr;
-  check(koloCommInitRankConfig(&comm, member.size, meeting.id, member.rank, &config), "kolo:init");
-  return std::make_shared<Communicator>(comm, member.timeout, meeting.token);
+  const koloResult_t result =
+      koloCommCreateGroup(origin.root->comm(), origin.ranks.data(), member.size, nullptr, &comm, &config);
+  share(origin.root, result == koloSuccess);
+  std::shared_ptr<Communicator> made;
+  if (result == koloSuccess)
+    made = std::make_shared<Communicator>(comm, member.timeout, meeting.token(), std::move(origin));
+  meeting.check(result);
+  return made;
 }
 
 std::shared_ptr<Communicator> Communicator::shrink(const std::vector<int>& excluded, const Membership& member) {
   const WithoutGil others;
-  const koloConfig_t config = configOf(member, KOLO_HOST);
+  const koloConfig_t config = configOf(member, member.name, KOLO_HOST);
   koloComm_t comm = nullptr;
   const koloResult_t result = koloCommShrink(get(), excluded.data(), static_cast<int>(excluded.size()), &comm, &config);
   std::shared_ptr<Communicator> made;
-  if (result == koloSuccess)
-    made = std::make_shared<Communicator>(comm, member.timeout, token_ + "-" + std::to_string(++shrinks_));
+  if (result == koloSuccess) {
+    Origin origin{root_.load(), {}};
+    for (int rank = 0; rank < static_cast<int>(ranksInRoot_.size()); ++rank) {
+      const bool stays = std::count(excluded.begin(), excluded.end(), rank) == 0;
+      if (stays) origin.ranks.push_back(ranksInRoot_[static_cast<std::size_t>(rank)]);
+    }
+    made = std::make_shared<Communicator>(comm, member.timeout, token_ + "-" + std::to_string(++shrinks_),
+                                          std::move(origin));
+  }
   check(result, "kolo:shrink");
   return made;
 }
@@ -93,6 +111,21 @@ koloResult_t Communicator::failure() const {
   return failure;
 }
 
+// The root's failure tells the first death alone, so it is told only where there is no other.
+std::string Communicator::deathAmong(const Kin& members) {
+  const std::shared_ptr<Root> root = members.of != nullptr ? members.of->root_.load() : nullptr;
+  if (root == nullptr) return {};
+  const std::vector<int> failed = root->failedRanks();
+  for (std::size_t i = 0; i < members.ranks.size(); ++i) {
+    const int rank = members.ranks[i];
+    const int inRoot = members.of->ranksInRoot_.at(static_cast<std::size_t>(rank));
+    if (!std::binary_search(failed.begin(), failed.end(), inRoot)) continue;
+    const std::string who = c10::str("rank ", i, " of the group (rank ", rank, " of ", members.name, ") has died");
+    return failed.size() == 1 ? who + ": " + koloGetLastError(root->comm()) : who;
+  }
+  return {};
+}
+
 // A child that was forked has no handles: Kolo refuses what it tries to end.
 void Communicator::end() { endBy(koloCommDestroy); }
 
@@ -107,6 +140,7 @@ void Communicator::endBy(koloResult_t (*function)(koloComm_t)) {
     comm_.store(comm, std::memory_order_release);
   } else {
     callbacks::leave();
+    root_.store(nullptr);
   }
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "torch/c10d.h"
+#include "torch/root.h"
 
 namespace kolo::pytorch {
 
@@ -22,6 +23,15 @@ struct Settings {
   bool windows = false;               // memory from allocate_tensor is zero-copy
 };
 
+class Communicator;
+
+// A communicator in which all members of a group are: it hears of their deaths.
+struct Kin {
+  std::shared_ptr<Communicator> of;  // null: none is known
+  std::vector<int> ranks = {};       // of the members there
+  std::string name = {};             // "the default group", for messages
+};
+
 // One rank of a group, as torch describes it.
 struct Membership {
   c10::intrusive_ptr<c10d::Store> store;
@@ -29,17 +39,18 @@ struct Membership {
   std::chrono::milliseconds timeout{};
   std::string name;
   Settings settings;
+  Kin kin = {};
 };
 
 class Communicator {
  public:
   // Collective over the members, which meet by `key` in the store. device: KOLO_HOST, or a CUDA device. A member whose
-  // part fails makes all fail.
+  // part fails makes all fail. So does the death of a member that the kin hears of.
   static std::shared_ptr<Communicator> meet(const Membership& member, const std::string& key, int device);
   // The members but `excluded`, which may be dead. Their new ranks are in the old order.
   std::shared_ptr<Communicator> shrink(const std::vector<int>& excluded, const Membership& member);
 
-  Communicator(koloComm_t comm, std::chrono::milliseconds timeout, std::string token);
+  Communicator(koloComm_t comm, std::chrono::milliseconds timeout, std::string token, Origin origin);
   Communicator(const Communicator&) = delete;
   ~Communicator() { end(); }
 
@@ -51,6 +62,8 @@ class Communicator {
   // A text that all ranks share, and that no other communicator has: for keys in the store.
   const std::string& token() const { return token_; }
   koloResult_t failure() const;
+  // Which of the members has died, in words; "": none is known to have.
+  static std::string deathAmong(const Kin& members);
 
   // Waits until all that was begun here is over. Errors show at the operations; nothing is thrown.
   void end();
@@ -65,6 +78,8 @@ class Communicator {
   std::atomic<koloComm_t> comm_;
   std::chrono::milliseconds timeout_;  // of operations that say nothing else
   std::string token_;
+  std::atomic<std::shared_ptr<Root>> root_;  // null after the end
+  const std::vector<int> ranksInRoot_;
   std::atomic<int> shrinks_{0};
 };
 

@@ -1,16 +1,23 @@
 // What a group does beside moving data: it begins, ends, fails, and makes other groups.
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
+#include <utility>
 
 #include "torch/backend.h"
 #include "torch/signals.h"
 
 namespace kolo::pytorch {
+namespace {
+
+constexpr char kOnHost[] = "kolo/host";
+
+}  // namespace
 
 KoloBackend::KoloBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                         c10::intrusive_ptr<Options> options)
+                         c10::intrusive_ptr<Options> options, const Kin& kin)
     : Backend(rank, size), options_(std::move(options)), store_(store),
-      host_(Communicator::meet(membership(), "kolo/host", KOLO_HOST)) {
+      host_(Communicator::meet(membership(kin), kOnHost, KOLO_HOST)) {
   if (options_->settings.windows) windows_.emplace();
 }
 
@@ -25,13 +32,14 @@ KoloBackend::~KoloBackend() {
   signals::endWaitQuietly();
 }
 
-Membership KoloBackend::membership() const {
+Membership KoloBackend::membership(Kin kin) const {
   return {store_,
           rank_,
           size_,
           options_->timeout,
           options_->group_name.empty() ? "kolo" : options_->group_name,
-          options_->settings};
+          options_->settings,
+          std::move(kin)};
 }
 
 Communicator& KoloBackend::communicator(at::Device device) {
@@ -41,7 +49,11 @@ Communicator& KoloBackend::communicator(at::Device device) {
   (void)host_->get();  // which throws after the end of the group
   {
     const std::lock_guard lock(mutex_);
-    if (gpu_ == nullptr) gpu_ = Gpu::make(membership(), device);
+    if (gpu_ == nullptr) {
+      Kin kin{host_, std::vector<int>(static_cast<std::size_t>(size_)), "its communicator on the host"};
+      std::iota(kin.ranks.begin(), kin.ranks.end(), 0);
+      gpu_ = Gpu::make(membership(std::move(kin)), device);
+    }
   }
   return gpu_->communicator(device);  // may wait for all ranks; abort() does not wait for that
 }
@@ -72,8 +84,14 @@ c10::intrusive_ptr<c10d::Backend> KoloBackend::split(const c10::intrusive_ptr<c1
     childs->global_ranks_in_group.push_back(at < global.size() ? global[at] : static_cast<std::uint64_t>(rank));
   }
   const auto prefixed = c10::make_intrusive<c10d::PrefixStore>("kolo/" + childs->group_name, store);
-  return c10::make_intrusive<KoloBackend>(prefixed, static_cast<int>(found - ranks.begin()),
-                                          static_cast<int>(ranks.size()), std::move(childs));
+  const Membership member{prefixed,
+                          static_cast<int>(found - ranks.begin()),
+                          static_cast<int>(ranks.size()),
+                          childs->timeout,
+                          childs->group_name,
+                          childs->settings,
+                          {host_, ranks, "the group that is split"}};
+  return c10::make_intrusive<KoloBackend>(Communicator::meet(member, kOnHost, KOLO_HOST), prefixed, std::move(childs));
 }
 
 c10::intrusive_ptr<c10d::Backend> KoloBackend::shrink(const std::vector<std::int64_t>& excluded, int /*flags*/,

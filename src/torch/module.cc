@@ -11,7 +11,23 @@
 namespace kolo::pytorch {
 namespace {
 
+namespace py = pybind11;
 using Options = KoloBackend::Options;
+
+// The communicator of torch's default group, whose ranks are torch's global ranks. nullptr: it has none of Kolo's.
+std::shared_ptr<Communicator> ofDefaultGroup() {
+  const py::gil_scoped_acquire here;
+  const py::object group = py::module::import("torch.distributed").attr("group").attr("WORLD");
+  if (group.is_none()) return nullptr;
+  for (const py::handle device : group.attr("_device_types")) {
+    const py::object backend = group.attr("_get_backend")(device);
+    const py::object wrapped = py::getattr(backend, "wrapped_pg", backend);  // TORCH_DISTRIBUTED_DEBUG=DETAIL wraps it
+    const auto kolo =
+        c10::dynamic_intrusive_pointer_cast<KoloBackend>(wrapped.cast<c10::intrusive_ptr<c10d::Backend>>());
+    if (kolo != nullptr) return kolo->onHost();
+  }
+  return nullptr;
+}
 
 c10::intrusive_ptr<c10d::Backend> create(const c10d::DistributedBackendOptions& given,
                                          const c10::intrusive_ptr<c10d::Backend::Options>& users) {
@@ -25,7 +41,12 @@ c10::intrusive_ptr<c10d::Backend> create(const c10d::DistributedBackendOptions& 
   options->timeout = std::chrono::round<Milliseconds>(given.timeout);
   options->group_name = given.group_id;
   options->global_ranks_in_group.assign(given.global_ranks_in_group.begin(), given.global_ranks_in_group.end());
-  return c10::make_intrusive<KoloBackend>(given.store, given.group_rank, given.group_size, std::move(options));
+  Kin kin;
+  if (!given.global_ranks_in_group.empty())
+    kin = {ofDefaultGroup(),
+           {given.global_ranks_in_group.begin(), given.global_ranks_in_group.end()},
+           "the default group"};
+  return c10::make_intrusive<KoloBackend>(given.store, given.group_rank, given.group_size, std::move(options), kin);
 }
 
 int version() {
@@ -38,7 +59,6 @@ int version() {
 }  // namespace kolo::pytorch
 
 PYBIND11_MODULE(_backend, module) {
-  namespace py = pybind11;
   using namespace kolo::pytorch;
   py::module::import("torch.distributed");  // which knows the classes that these derive from
   py::class_<Options, c10::intrusive_ptr<Options>, c10d::Backend::Options>(module, "Options", R"(

@@ -206,6 +206,7 @@ TEST_CASE("NULL, garbage and destroyed communicators are refused by every functi
     CHECK_CODE(koloInvalidHandle, koloCommUserRank(comm, &place32));
     CHECK_CODE(koloInvalidHandle, koloCommCores(comm, &place32));
     CHECK_CODE(koloInvalidHandle, koloCommGetAsyncError(comm, &async));
+    CHECK_CODE(koloInvalidHandle, koloCommFailedRanks(comm, &place32, &place32));
     CHECK_CODE(koloInvalidHandle, koloCommSplit(comm, 0, 0, &made, nullptr));
     CHECK_CODE(koloInvalidHandle, koloCommShrink(comm, nullptr, 0, &made, nullptr));
     CHECK_CODE(koloInvalidHandle, koloCommFinalize(comm));
@@ -274,6 +275,8 @@ TEST_CASE("NULL places for results are refused") {
   CHECK_CODE(koloInvalidPointer, koloCommUserRank(comm, nullptr));
   CHECK_CODE(koloInvalidPointer, koloCommCores(comm, nullptr));
   CHECK_CODE(koloInvalidPointer, koloCommGetAsyncError(comm, nullptr));
+  CHECK_CODE(koloInvalidPointer, koloCommFailedRanks(comm, nullptr, &scalar));
+  CHECK_CODE(koloInvalidPointer, koloCommFailedRanks(comm, &scalar, nullptr));
   CHECK_CODE(koloInvalidPointer, koloCommSplit(comm, 0, 0, nullptr, nullptr));
   CHECK_CODE(koloInvalidPointer, koloCommShrink(comm, nullptr, 0, nullptr, nullptr));
   CHECK_CODE(koloInvalidPointer, koloMemAlloc(nullptr, 1));

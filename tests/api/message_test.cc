@@ -51,6 +51,16 @@ class Buffer {
   koloWindow_t window_ = nullptr;
 };
 
+// The communicator has failed, and all its ranks live.
+void expectNoneDead(koloComm_t comm) {
+  koloResult_t failure = koloSuccess;
+  REQUIRE_OK(koloCommGetAsyncError(comm, &failure));
+  CHECK(failure == koloRemoteError);
+  int dead[3] = {}, count = -1;
+  REQUIRE_OK(koloCommFailedRanks(comm, dead, &count));
+  CHECK(count == 0);
+}
+
 }  // namespace
 
 TEST_CASE("messages of every size arrive whole, from and into windows or ordinary memory", "[links]") {
@@ -323,6 +333,7 @@ TEST_CASE(
   CHECK_CODE(koloRemoteError, koloRecvTag(received.data(), kBytes, koloUint8, source, 0, nullptr, world[1], nullptr));
   CHECK(messageHas(source == 0 ? "rank 0 destroyed its communicator world while rank 1 waited"
                                : "every other rank destroyed its communicator"));
+  expectNoneDead(world[1]);
 }
 
 TEST_CASE("a long message to a rank that has destroyed its communicator is an error, not a wait without end",
@@ -332,4 +343,5 @@ TEST_CASE("a long message to a rank that has destroyed its communicator is an er
   const std::vector<unsigned char> data(1 << 20);
   CHECK_CODE(koloRemoteError, koloSend(data.data(), data.size(), koloUint8, 1, world[0], nullptr));
   CHECK(messageHas("rank 1 destroyed its communicator world while rank 0 waited"));
+  expectNoneDead(world[0]);
 }

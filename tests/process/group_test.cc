@@ -32,6 +32,9 @@ int waitForAMember(const std::vector<std::string>&) {
   }
   const koloResult_t result = makeGroup(world, {2, 1, 0}, &group);
   std::printf("group: %d %s\n", result, koloGetLastError(nullptr));
+  int failed[3] = {}, count = -1;
+  MUST_OK(koloCommFailedRanks(world, failed, &count));
+  MUST(count == 1 && failed[0] == 2);
   MUST_OK(makeGroup(world, {1, 0}, &group));
   int sum = 0, place = -1;
   MUST_OK(koloCommUserRank(group, &place));

@@ -1,10 +1,12 @@
 """How groups begin, divide and end."""
 
+import datetime
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -16,6 +18,8 @@ from cases import smoke
 from group import expect_equal, expect_error, hear, kolo_group, say
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+# torch before 2.15 splits only groups that are bound to an accelerator.
+SPLITS_ON_CPU = tuple(int(word) for word in torch.__version__.split(".")[:2]) >= (2, 15)
 
 
 def subgroups(rank, count):
@@ -58,8 +62,6 @@ def monitored(rank, count):
     with kolo_group():
         for _ in range(3):
             dist.monitored_barrier()
-        import datetime  # pylint: disable=import-outside-toplevel
-
         short = datetime.timedelta(seconds=2)  # in which those who come are there, on a busy machine too
         if rank in (1, 2):
             time.sleep(5)
@@ -80,10 +82,325 @@ def monitored_after_a_death(rank, _):
         assert time.monotonic() - begin < 120
 
 
+def backend_of(store, name, rank, count, options=None, seconds=60, global_ranks=()):
+    """A backend as torch makes it; without global ranks its ranks are not those of another group."""
+    import kolo_torch  # pylint: disable=import-outside-toplevel
+
+    given = dist.distributed_c10d._DistributedBackendOptions()
+    given.store, given.group_id = dist.PrefixStore(name, store), name
+    given.group_rank, given.group_size, given.global_ranks_in_group = rank, count, list(global_ranks)
+    given.timeout = datetime.timedelta(seconds=seconds)
+    return kolo_torch._backend.create(given, options)
+
+
+def expect_sum(backend, count):
+    tensor = torch.ones(3)
+    backend.allreduce([tensor]).wait()
+    expect_equal(tensor, float(count))
+
+
+def new_group_with_the_dead(rank, count):
+    """The others know why it cannot be made long before they would have waited in vain: ten minutes here."""
+    with kolo_group(600) as group:
+        store = dist.distributed_c10d._get_default_store()
+        if rank > 0:  # in a group with other numbers
+            expect_sum(backend_of(store, "others", rank - 1, count - 1), count - 1)
+        dist.barrier()
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        begin = time.monotonic()
+        first = "rank 1 of the group (rank 1 of the default group) has died"
+        expect_error(lambda: dist.new_group(list(range(count))), f"{first}: rank 1 (pid ")
+        say(f"{rank} knows")
+        for each in (0, 2, 3):
+            hear(f"{each} knows")
+        if rank == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        second = "rank 1 of the group (rank 3 of the default group) has died"
+        told = expect_error(lambda: dist.new_group([rank, 3], use_local_synchronization=True), second)
+        assert "pid" not in told, told  # the communicator's own failure is the first death
+        expect_error(lambda: dist.new_group([1, rank], use_local_synchronization=True), "(rank 1 of the default group)")
+        if SPLITS_ON_CPU:
+            words = "rank 1 of the group (rank 1 of the group that is split) has died"
+            expect_error(lambda: dist.split_group(split_ranks=[[0, 1, 2]], parent_pg=group), words)
+        expect_error(lambda: [dist.all_reduce(torch.zeros(10)) for _ in range(100)], "rank 1", "died")
+        expect_error(lambda: dist.new_group(list(range(count))), first)
+        living = dist.new_group([0, 2], use_local_synchronization=True)
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor, group=living)
+        expect_equal(tensor, 2.0)
+        dist.shrink_group([1, 3], group=group)
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor, group=dist.new_group([0, 1]))  # the living, as they count now
+        expect_equal(tensor, 2.0)
+        assert time.monotonic() - begin < 120
+
+
+def goes_on_without_rank_0(rank, count, folder):
+    """Groups that it was not in, before and after its death. An earlier group on the store counts the ranks otherwise."""
+    store = dist.FileStore(f"{folder}/store", count)
+    earlier = backend_of(store, "earlier", count - 1 - rank, count)
+    expect_sum(earlier, count)
+    with kolo_group(600, store=store, rank=rank, world_size=count):
+        dist.barrier()
+        before = dist.new_group([1, 2], use_local_synchronization=True) if rank > 0 else None
+        dist.barrier()
+        if rank == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        begin = time.monotonic()
+        expect_error(lambda: dist.new_group(list(range(count))), "rank 0 of the group (rank 0 of the default group)")
+        after = dist.new_group([2, 1], use_local_synchronization=True)
+        for each in (before, after, before):
+            tensor = torch.ones(3)
+            dist.all_reduce(tensor, group=each)
+            expect_equal(tensor, 2.0)
+        assert time.monotonic() - begin < 120
+
+
+def groups_of_their_members_alone(rank, count):
+    """Each rank makes those that it is in, whatever the default group has begun, and whatever comes of it."""
+    with kolo_group() as group:
+        before = torch.ones(5)
+        if rank == 0:
+            work = dist.all_reduce(before, async_op=True)
+        made = []
+        for ranks_of_it in ([0, 1], [2, 3], [3, 0], [1, 2], list(range(count))):
+            if rank in ranks_of_it:
+                made.append(dist.new_group(ranks_of_it, use_local_synchronization=True))
+        if rank == 0:
+            work.wait()
+        else:
+            dist.all_reduce(before)
+        expect_equal(before, float(count))
+        group._get_backend(torch.device("cpu")).shutdown()
+        for each in made:
+            members = dist.get_process_group_ranks(each)
+            tensor = torch.full((4,), float(rank))
+            dist.all_reduce(tensor, group=each)
+            expect_equal(tensor, float(sum(members)))
+
+
+def groups_of_other_worlds(rank, count, folder):
+    """As programs make them that combine a trainer and others: with a store and ranks of their own."""
+    with kolo_group():
+        stores = [dist.FileStore(f"{folder}/store", count - 1), dist.distributed_c10d._get_default_store()]
+        others = [backend_of(store, "others", count - 1 - rank, count - 1) for store in stores if rank > 0]
+        for ranks_of_it in ([0, 1], [1, 2], list(range(count))):
+            made = dist.new_group(ranks_of_it)
+            if rank in ranks_of_it:
+                tensor = torch.full((3,), float(rank))
+                dist.all_reduce(tensor, group=made)
+                expect_equal(tensor, float(sum(ranks_of_it)))
+        for each in others:
+            expect_sum(each, count - 1)
+            each.shutdown()
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor, group=dist.new_group())
+        expect_equal(tensor, float(count))
+
+
+def groups_of_one_name(rank, count):
+    """They are different ones, at the same time and one after another."""
+    with kolo_group():
+        store = dist.distributed_c10d._get_default_store()
+        here, there = (backend_of(dist.PrefixStore(place, store), "name", rank, count) for place in ("here", "there"))
+        here.abort()
+        expect_sum(there, count)
+        for _ in range(3):
+            again = dist.new_group([0, 1], use_local_synchronization=True) if rank < 2 else None
+            if again is not None:
+                tensor = torch.ones(3)
+                dist.all_reduce(tensor, group=again)
+                expect_equal(tensor, 2.0)
+                dist.destroy_process_group(again)
+
+
+def groups_of_two_threads(rank, count):
+    """Which make them side by side, in an order that differs from rank to rank."""
+    with kolo_group():
+        store = dist.distributed_c10d._get_default_store()
+        failures = []
+
+        def make(thread, members):
+            try:
+                for number in range(10):
+                    if rank in members:
+                        name = f"{thread} {number}"
+                        backend = backend_of(store.clone(), name, members.index(rank), len(members))
+                        expect_sum(backend, len(members))
+            except Exception as error:  # pylint: disable=broad-except
+                failures.append(error)
+
+        sets = [list(range(count)), [0, 2], [0, 1], [2, 1]]
+        threads = [threading.Thread(target=make, args=each) for each in enumerate(sets)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
+
+
+def groups_of_threads_of_one_rank(rank, _):
+    """They offer the same communicators, whose rank they cannot share."""
+    with kolo_group():
+        store = dist.distributed_c10d._get_default_store()
+        members = [0, 2] if rank == 0 else [1]
+        failures = []
+
+        def make(member, store):
+            try:
+                expect_sum(backend_of(store, "threads", member, 3), 3)
+            except Exception as error:  # pylint: disable=broad-except
+                failures.append(error)
+
+        threads = [threading.Thread(target=make, args=(each, store.clone())) for each in members]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
+
+
+class LateStore(dist.Store):
+    """Its rank is late to read what rank 0 has chosen, until the event is set."""
+
+    def __init__(self, store):
+        super().__init__()
+        self.store, self.has_begun, self.may_go_on = store, threading.Event(), threading.Event()
+
+    def check(self, keys):
+        return self.store.check(keys)
+
+    def get(self, key):
+        if key.endswith("/word"):
+            self.has_begun.set()
+            self.may_go_on.wait()
+        return self.store.get(key)
+
+    def set(self, key, value):
+        self.store.set(key, value)
+
+
+def groups_that_wait_for_another(rank, count):
+    """A group waits for the one before it no longer than its own time, on all ranks, and the one before goes on."""
+    with kolo_group():
+        store = dist.distributed_c10d._get_default_store()
+        slow = []
+        late = LateStore(store.clone())
+
+        def make_slowly(its_store):
+            slow.append(backend_of(its_store, "slow", rank, 2))
+
+        if rank < 2:
+            maker = threading.Thread(target=make_slowly, args=(late if rank == 1 else store.clone(),))
+            maker.start()
+        if rank == 1:
+            late.has_begun.wait()
+            say("rank 0 waits for rank 1")
+        hear("rank 0 waits for rank 1")
+        if rank != 1:
+            expect_error(
+                lambda: backend_of(store, "quick", rank // 2, 2, seconds=1 if rank == 0 else 60),
+                "waited 1000 ms for other groups with this rank 0 to be made",
+                *(["rank 0 failed: "] if rank == 2 else []),
+            )
+            say(f"{rank} has waited")
+        else:
+            for each in (0, 2):
+                hear(f"{each} has waited")
+            late.may_go_on.set()
+        if rank < 2:
+            maker.join()
+            expect_sum(slow[0], 2)
+        expect_sum(backend_of(store, "after", rank, count), count)
+
+
+def dies_when_all_have_met(rank, count):
+    """In a group of its own transport, so that the ranks join anew: the other's error begins with the death."""
+    import kolo_torch  # pylint: disable=import-outside-toplevel
+
+    os.environ["KOLO_INIT_TIMEOUT_MS"] = "8000"  # which pass in vain, and suffice for the default group
+    with kolo_group():
+        options = kolo_torch.Options()
+        options.transports = "shm"
+        store = LateStore(dist.distributed_c10d._get_default_store())
+
+        def make():
+            return backend_of(store, "joins", rank, count, options, global_ranks=range(count))
+
+        if rank == 1:
+            threading.Thread(target=make).start()
+            store.has_begun.wait()
+            os.kill(os.getpid(), signal.SIGKILL)
+        told = expect_error(make, "rank 1 of the group (rank 1 of the default group) has died", "has not joined")
+        assert told.index("has died") < told.index("has not joined"), told
+
+
+class CountingStore(dist.Store):
+    """What one rank asks of a store."""
+
+    def __init__(self, store):
+        super().__init__()
+        self.store, self.checks, self.keys, self.gets = store, 0, 0, 0
+
+    def check(self, keys):
+        self.checks += 1
+        self.keys += len(keys)
+        return self.store.check(keys)
+
+    def get(self, key):
+        self.gets += 1
+        return self.store.get(key)
+
+    def set(self, key, value):
+        self.store.set(key, value)
+
+
+def asks_for_few_keys(_, __):
+    """Ranks that are threads: followers ask for one key at a time, rank 0 for few, however long it waits."""
+    count = 16
+    store = dist.HashStore()
+    stores = [CountingStore(store) for _ in range(count)]
+    made = [None] * count
+
+    def make(rank):
+        while rank > 0 and stores[0].checks < 40:
+            time.sleep(0.01)
+        made[rank] = [backend_of(stores[rank], "threads", rank, count)]
+        made[rank].append(backend_of(store, "again", count - 1 - rank, count))
+        for backend in made[rank]:
+            expect_sum(backend, count)
+
+    threads = [threading.Thread(target=make, args=(rank,)) for rank in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert None not in made
+    for follower in stores[1:]:
+        assert follower.keys == follower.checks and follower.gets == 2, vars(follower)
+    rounds = stores[0].gets // (count - 1)
+    assert stores[0].keys <= stores[0].checks + 8 * rounds * count, vars(stores[0])
+
+
+def asks_for_a_transport(_, count):
+    """All that the group has goes by it, and is on the host, though the environment says something else."""
+    import kolo_torch  # pylint: disable=import-outside-toplevel
+
+    os.environ.update(KOLO_TRANSPORTS="none-of-kolo", KOLO_DEVICE="99")
+    options = kolo_torch.Options()
+    options.transports = "shm"
+    with kolo_group(pg_options=options):
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor, group=dist.new_group(pg_options=options))
+        expect_equal(tensor, float(count))
+        expect_error(dist.new_group, "none-of-kolo")
+
+
 def abort(rank, _):
     """From another thread than the one that waits."""
-    import threading  # pylint: disable=import-outside-toplevel
-
     with kolo_group() as group:
 
         def give_up():
@@ -122,8 +439,6 @@ def dies_in_the_middle(rank, _, asynchronous):
 
 def dies_before_it_joins(rank, _):
     """Torch's store is there for all, then one of them dies."""
-    import datetime  # pylint: disable=import-outside-toplevel
-
     store, _, count = next(dist.rendezvous("env://"))
     store.add("arrived", 1)
     while store.add("arrived", 0) < count:
@@ -239,10 +554,7 @@ class Groups(unittest.TestCase):
     def test_subgroups(self):
         ranks.run(self, subgroups, 4)
 
-    @unittest.skipIf(
-        tuple(int(word) for word in torch.__version__.split(".")[:2]) < (2, 15),
-        "torch before 2.15 splits only groups that are bound to an accelerator",
-    )
+    @unittest.skipIf(not SPLITS_ON_CPU, "torch before 2.15 splits only groups that are bound to an accelerator")
     @smoke
     def test_split(self):
         ranks.run(self, split, 4)
@@ -265,6 +577,45 @@ class Groups(unittest.TestCase):
     def test_a_monitored_barrier_ends_with_the_group(self):
         outcomes = ranks.Job(monitored_after_a_death, 3).outcomes()
         self.assertEqual([outcome.status for outcome in outcomes], [0, -9, 0], outcomes)
+
+    def test_a_new_group_with_a_dead_rank_says_so(self):
+        outcomes = ranks.Job(new_group_with_the_dead, 4).outcomes()
+        self.assertEqual([outcome.status for outcome in outcomes], [0, -9, 0, -9], outcomes)
+
+    def test_groups_go_on_without_rank_0(self):
+        with tempfile.TemporaryDirectory() as folder:
+            outcomes = ranks.Job(goes_on_without_rank_0, 3, folder).outcomes()
+        self.assertEqual([outcome.status for outcome in outcomes], [-9, 0, 0], outcomes)
+
+    @smoke
+    def test_groups_are_made_by_their_members_alone(self):
+        ranks.run(self, groups_of_their_members_alone, 4)
+
+    def test_groups_of_other_worlds(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ranks.run(self, groups_of_other_worlds, 3, folder)
+
+    def test_groups_of_one_name(self):
+        ranks.run(self, groups_of_one_name, 3)
+
+    def test_threads_make_groups(self):
+        ranks.run(self, groups_of_two_threads, 3)
+
+    def test_threads_of_one_rank_make_a_group(self):
+        ranks.run(self, groups_of_threads_of_one_rank, 2)
+
+    def test_a_group_waits_for_another_as_long_as_it_may(self):
+        ranks.run(self, groups_that_wait_for_another, 3)
+
+    def test_a_rank_that_dies_when_all_have_met(self):
+        outcomes = ranks.Job(dies_when_all_have_met, 2).outcomes()
+        self.assertEqual([outcome.status for outcome in outcomes], [0, -9], outcomes)
+
+    def test_making_a_group_asks_for_few_keys(self):
+        ranks.run(self, asks_for_few_keys, 1)
+
+    def test_the_transport_of_a_group(self):
+        ranks.run(self, asks_for_a_transport, 2)
 
     def test_abort(self):
         ranks.run(self, abort, 3)
