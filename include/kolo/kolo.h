@@ -484,8 +484,8 @@ KOLO_API koloResult_t koloCommAbort(koloComm_t comm);
 KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* asyncError);
 /* Tells which ranks of comm have died, as far as this rank has been told.
  * These are the ranks to exclude from koloCommShrink. A rank whose host has been silent for KOLO_SILENCE_MS counts as
- * dead. Ranks that live are not among them, even if comm has failed because of them: ranks that have destroyed comm,
- * and ranks to which a link has broken.
+ * dead, and so does one whose connection to the process of rank 0 has broken. Ranks that live are not among them, even
+ * if comm has failed because of them: ranks that have destroyed comm, and ranks to which another link has broken.
  * Parameters:
  *   ranks  place for n ranks of comm; the call writes as many as have died, in ascending order
  *   count  place for their number */

@@ -13,6 +13,11 @@ Status FailureState::status() const {
 
 void FailureState::record(const bootstrap::Failure& failure) {
   const std::lock_guard lock(mutex_);
+  recordLocked(failure);
+}
+
+// REQUIRES: mutex_.
+void FailureState::recordLocked(const bootstrap::Failure& failure) {
   if (!first_.ok()) return;
   first_ = Status(failure.code, failure.message);
   stop_.store(1, std::memory_order_release);  // [stop]
@@ -32,14 +37,16 @@ std::vector<int> FailureState::dead() const {
 void FailureState::hear(const bootstrap::Failure& failure) {
   bootstrap::Failure mine = failure;
   const auto member = std::find(membership_.members.begin(), membership_.members.end(), failure.rank);
-  if (failure.code == koloRemoteError && member != membership_.members.end()) {
-    const auto at = member - membership_.members.begin();
-    const std::lock_guard lock(mutex_);
-    reported_.insert(static_cast<int>(at));
-    if (failure.isDeath) dead_.insert(static_cast<int>(at));
-    if (at != failure.rank) mine.message = fmt::format("rank {} of communicator {}: {}", at, name_, failure.message);
+  const bool isOfMember = failure.code == koloRemoteError && member != membership_.members.end();
+  const int at = static_cast<int>(member - membership_.members.begin());
+  if (isOfMember && at != failure.rank)
+    mine.message = fmt::format("rank {} of communicator {}: {}", at, name_, failure.message);
+  {
+    const std::lock_guard lock(mutex_);  // who sees a death sees the failure, too
+    if (isOfMember) reported_.insert(at);
+    if (isOfMember && failure.isDeath) dead_.insert(at);
+    recordLocked(mine);
   }
-  record(mine);
   log::info("communicator {} has failed on rank {}: {}", name_, membership_.rank, mine.message);
 }
 

@@ -41,6 +41,7 @@ class FailureState {
 
  private:
   void record(const bootstrap::Failure& failure);
+  void recordLocked(const bootstrap::Failure& failure);
 
   const links::Membership& membership_;
   const std::string& name_;

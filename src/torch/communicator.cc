@@ -115,10 +115,13 @@ koloResult_t Communicator::failure() const {
 std::string Communicator::deathAmong(const Kin& members) {
   const std::shared_ptr<Root> root = members.of != nullptr ? members.of->root_.load() : nullptr;
   if (root == nullptr) return {};
+  const std::vector<int>& known = members.of->ranksInRoot_;
+  const auto isOfAnother = [&](int rank) { return static_cast<std::size_t>(rank) >= known.size(); };
+  if (std::any_of(members.ranks.begin(), members.ranks.end(), isOfAnother)) return {};  // numbers of another world
   const std::vector<int> failed = root->failedRanks();
   for (std::size_t i = 0; i < members.ranks.size(); ++i) {
     const int rank = members.ranks[i];
-    const int inRoot = members.of->ranksInRoot_.at(static_cast<std::size_t>(rank));
+    const int inRoot = known[static_cast<std::size_t>(rank)];
     if (!std::binary_search(failed.begin(), failed.end(), inRoot)) continue;
     const std::string who = c10::str("rank ", i, " of the group (rank ", rank, " of ", members.name, ") has died");
     return failed.size() == 1 ? who + ": " + koloGetLastError(root->comm()) : who;

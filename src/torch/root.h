@@ -9,7 +9,7 @@
 //
 // A rank makes groups of one root one at a time. Ranks that made them in different orders would wait for each other. So
 // rank 0 decides the order (Root::turn): it tells the members of one group only when the one before is made, or could
-// not be made. A root of which a group could not be made is not used again.
+// not be made. Rank 0 does not use a root again of which it could not make a group.
 //
 // Thread safety: all functions.
 #pragma once
