@@ -25,11 +25,12 @@ using Clock = std::chrono::steady_clock;
 // How long ranks may take to obey SIGTERM.
 constexpr auto kObeyTime = std::chrono::milliseconds(1000);
 
-// Empty counts as not set, as it does in the library.
+// "": it is not set.
 const char* textOf(const char* variable) {
   const char* const value = std::getenv(variable);
   return value != nullptr ? value : "";
 }
+// Empty counts as not set, as it does in the library.
 bool isSet(const char* variable) { return *textOf(variable) != '\0'; }
 
 // Slurm calls a batch script, and the shell that salloc may give, a step too, with numbers from here on. It is no rank.

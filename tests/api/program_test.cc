@@ -77,8 +77,7 @@ class Program {
   };
   enum class Mode { kBlocking, kStream, kRequest };
 
-  // The communicator of this step, and whether this rank is in it. Places are the same on all ranks, also of those that
-  // are not members: a team without a communicator keeps its place.
+  // The teams stand in one order on all ranks. On a rank that is no member, a team has no communicator.
   const Team& drawTeam() { return teams_[common_() % teams_.size()]; }
   static bool isIn(const Team& team) { return team.comm != nullptr; }
   int placeOf(const Team& team) const { return placeIn(team.members, self_.rank); }
@@ -260,8 +259,7 @@ class Program {
     for (const int place : places) made.members.push_back(parent.members[static_cast<size_t>(place)]);
     if (isIn(parent) && placeIn(places, placeOf(parent)) >= 0) {
       // A name of its own, for a group that exists is the same one again.
-      const Self side{placeOf(parent), static_cast<int>(parent.members.size()), parent.comm, {}};
-      EXPECT_OK(self_, koloCommCreateGroup(side.comm, places.data(), static_cast<int>(places.size()),
+      EXPECT_OK(self_, koloCommCreateGroup(parent.comm, places.data(), static_cast<int>(places.size()),
                                            ("step " + std::to_string(step_)).c_str(), &made.comm, nullptr));
     }
     keep({made});

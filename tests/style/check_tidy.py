@@ -3,7 +3,7 @@
 
 usage: check_tidy.py ROOT BUILD
 
-With KOLO_TEST_ALL in the environment in all of their files (ten minutes); with KOLO_TIDY_BASE in those that differ from this commit, where for a
+With KOLO_TEST_ALL in the environment in all of their files; with KOLO_TIDY_BASE in those that differ from this commit, where for a
 header one file that includes it is looked at, or those that are compiled together with it; else in a few folders, a smoke. To look at one file:
 clang-tidy-14 -p BUILD FILE.
 

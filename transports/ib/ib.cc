@@ -63,7 +63,8 @@ struct Ib {
                                             .dmaBuf = isOfDevice ? range.fd : -1,
                                             .dmaBufOffset = range.fdOffset},
                                            why, region);
-    if (*region == nullptr) return code;
+    if (code != KOLO_TRANSPORT_OK) return code;
+    // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): without a region there is an error
     descriptor->target = (*region)->target();
     descriptor->bytes = range.bytes;
     descriptor->isOfDevice = isOfDevice;

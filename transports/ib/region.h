@@ -63,8 +63,8 @@ class Regions {
     void* address;
     std::uint64_t bytes;
     bool isForPeers;
-    auto operator<=>(const Name&) const =
-        default;  // NOLINT(modernize-use-nullptr): it finds zeros in what is generated
+    // NOLINTNEXTLINE(modernize-use-nullptr): it finds zeros in what is generated
+    auto operator<=>(const Name&) const = default;
   };
   ibv_mr* registerWith(const Nic& nic, const Range& range, unsigned access) const;
   Region* findWhole(const Range& range);
