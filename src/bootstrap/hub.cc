@@ -233,7 +233,7 @@ void Hub::goneFromJob(int rank, State state, std::string farewell) {
   slot = Slot{state, nullptr, std::move(farewell), isOfLate ? std::move(member->known) : std::string()};
   while (!member->subscriptions.empty()) unsubscribe(member, *member->subscriptions.begin());
   ++gone_;
-  failGathersWaitingFor(rank);
+  failHopelessGathers();
   if (--alive_ > 0) return;
   // What was kept of contributions holds this object through its timers.
   while (!gathers_.empty()) failGather(gathers_.begin()->first, error(koloRemoteError, "no rank is left"), {});
@@ -261,6 +261,7 @@ void Hub::flushDeaths() {
   }
   newlyDead_.clear();
   broadcast(shared(news), false);
+  failHopelessGathers();
 }
 
 // Before the member is told of a failure, and of those that were before it. The first one stays: those that follow soon

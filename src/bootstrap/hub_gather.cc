@@ -64,7 +64,7 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
     const Status& first = known->second.first;
     failGather(id, first, nameFailure(first.message()));
   } else if (missed != nullptr) {
-    failGather(id, Status(koloRemoteError, missed->words()), missed->farewell, missed->known);
+    failHopelessGathers();
   } else if (const auto rival = findRival(id, member->rank); rival != gathers_.end()) {
     const Status why = disagreement(rival->second, *member, gather.members);
     const GatherKey other = rival->first;
@@ -161,17 +161,16 @@ void Hub::failGather(const GatherKey& key, const Status& why, const std::string&
   }
 }
 
-void Hub::failGathersWaitingFor(int rank) {
-  std::vector<GatherKey> hopeless;
+// Those that wait for a rank that is gone. Who is told here that a rank has died knows that it has: flushDeaths tells
+// deaths first, and then calls this.
+void Hub::failHopelessGathers() {
+  if (!newlyDead_.empty()) return;
+  std::vector<std::pair<GatherKey, const Slot*>> hopeless;
   for (const auto& [key, gather] : gathers_) {
-    const auto at = std::find(gather.members.begin(), gather.members.end(), rank);
-    if (at == gather.members.end()) continue;
-    if (gather.parts[static_cast<std::size_t>(at - gather.members.begin())].from == nullptr) hopeless.push_back(key);
+    if (const Slot* const missed = missedBy(gather); missed != nullptr) hopeless.emplace_back(key, missed);
   }
-  for (const GatherKey& key : hopeless) {
-    const Slot& gone = slots_[static_cast<std::size_t>(rank)];
-    failGather(key, Status(koloRemoteError, gone.words()), gone.farewell, gone.known);
-  }
+  for (const auto& [key, gone] : hopeless)
+    failGather(key, Status(koloRemoteError, gone->words()), gone->farewell, gone->known);
 }
 
 std::vector<int> Hub::missingRanks(const Gather& gather) {

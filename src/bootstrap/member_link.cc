@@ -53,8 +53,8 @@ void MemberLink::report(std::uint64_t key, const Failure& failure, std::uint64_t
                        .take());
     channel_->push();
   }
-  failExchangesOf(key, Status(failure.code, failure.message));
   subscriptions_.reported(key, failure, families_.count(family) != 0);  // else the hub tells it with the others
+  failExchangesOf(key, Status(failure.code, failure.message));
 }
 
 void MemberLink::ask(std::uint64_t key, int rank, const std::string& question,
@@ -169,9 +169,9 @@ bool MemberLink::onReported(Decoder& decoder) {
   failure.message = decoder.text();
   if (!decoder.done() || code <= koloSuccess || code >= koloNumResults) return false;
   failure.code = failureCode(code);
+  subscriptions_.reported(key, failure, true);
   // The hub has failed those it knew of; one that is still on its way there must not wait for ranks that gave up.
   failExchangesOf(key, Status(failure.code, failure.message));
-  subscriptions_.reported(key, failure, true);
   return true;
 }
 

@@ -53,9 +53,7 @@ class Buffer {
 
 // The communicator has failed, and all its ranks live.
 void expectNoneDead(koloComm_t comm) {
-  koloResult_t failure = koloSuccess;
-  REQUIRE_OK(koloCommGetAsyncError(comm, &failure));
-  CHECK(failure == koloRemoteError);
+  CHECK(awaitFailure(comm) == koloRemoteError);
   int dead[3] = {}, count = -1;
   REQUIRE_OK(koloCommFailedRanks(comm, dead, &count));
   CHECK(count == 0);

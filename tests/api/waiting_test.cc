@@ -14,16 +14,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Until the communicator has failed.
-koloResult_t awaitFailure(Self& self) {
-  koloResult_t async = koloSuccess;
-  for (int i = 0; i < 2000 && async == koloSuccess; ++i) {
-    std::this_thread::sleep_for(10ms);
-    EXPECT_OK(self, koloCommGetAsyncError(self.comm, &async));
-  }
-  return async;
-}
-
 void expectWords(Self& self, const std::string& text, const std::vector<std::string>& words) {
   for (const std::string& word : words) {
     if (text.find(word) == std::string::npos) self.fault(KOLO_HERE, word + " is not in: " + text);
@@ -62,7 +52,7 @@ void expectBlame(const std::vector<int>& order, int idle, int firstOver, const s
   world.run([&](Self& self) {
     int value = 0;
     if (self.rank == idle) {
-      EXPECT(self, awaitFailure(self) == koloTimeout);
+      EXPECT(self, awaitFailure(self.comm) == koloTimeout);
     } else {
       Place& place = places[static_cast<std::size_t>(self.rank)];
       EXPECT_OK(self, koloSetTimeout(0));
@@ -105,7 +95,7 @@ TEST_CASE("a timeout says how far the rank has come that is waited for") {
         EXPECT_OK(self, koloSetTimeout(-1));
       }
       if (self.rank == 1) {
-        EXPECT(self, awaitFailure(self) == koloTimeout);
+        EXPECT(self, awaitFailure(self.comm) == koloTimeout);
       } else {
         EXPECT_CODE(self, koloTimeout, koloBarrier(self.comm, nullptr));
       }
@@ -167,7 +157,7 @@ TEST_CASE("every wait of an operation that is over names the setting for how lon
     INFO(what);
     const World world(2, config);
     world.run([&, what = what, &wait = wait](Self& self) {
-      const koloResult_t result = self.rank == 0 ? wait(self.comm) : awaitFailure(self);
+      const koloResult_t result = self.rank == 0 ? wait(self.comm) : awaitFailure(self.comm);
       if (result != koloTimeout) self.fault(what, "gave " + nameOf(result));
       expectWords(self, koloGetLastError(self.comm), {"the limit is 100 ms (KOLO_TIMEOUT_MS)"});
     });
@@ -193,7 +183,7 @@ TEST_CASE("a rank that has called something else, and is in no call, is found ou
       EXPECT_CODE(self, koloMismatch, koloBroadcast(all, all, 3, koloInt32, 1, self.comm, nullptr));
       EXPECT_WITHIN(self, 10s * kSlowness, since);
     } else {
-      EXPECT(self, awaitFailure(self) == koloMismatch);
+      EXPECT(self, awaitFailure(self.comm) == koloMismatch);
     }
     expectWords(self, koloGetLastError(self.comm), {"number 2", "rank 2 called broadcast", "rank 1 called gather"});
   });

@@ -6,6 +6,7 @@
 #include <kolo/kolo.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -72,6 +73,18 @@ struct Self {
   } while (false)
 
 inline bool messageHas(const char* part) { return std::strstr(koloGetLastError(nullptr), part) != nullptr; }
+
+// What the communicator has failed with, once this rank knows of it; success: it has not failed within 20 s. Another
+// rank may know of a failure before, so that until here this one's calls may succeed.
+inline koloResult_t awaitFailure(koloComm_t comm) {
+  place(KOLO_HERE ": waiting for the news of a failure");
+  koloResult_t failure = koloSuccess;
+  for (int i = 0; i < 4000 && failure == koloSuccess; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(i == 0 ? 0 : 5));
+    if (const koloResult_t asked = koloCommGetAsyncError(comm, &failure); asked != koloSuccess) return asked;
+  }
+  return failure;
+}
 
 inline koloConfig_t defaultConfig() { return KOLO_CONFIG_INITIALIZER; }
 

@@ -448,6 +448,34 @@ TEST_CASE("a rank that asks while the hub dies has heard of its death when the q
   leaveAll({controls[1]});
 }
 
+TEST_CASE("a rank whose exchange ends by a death or a report has heard of it when the exchange is over",
+          "[bootstrap][threads]") {
+  const bool isDeath = GENERATE(true, false);
+  std::vector<ControlPtr> controls = joinAll(newId(), 3);
+  std::atomic<bool> hasHeard{false};
+  controls[1]->subscribe(1, upTo(3), [&](const Failure& failure) {
+    std::this_thread::sleep_for(200ms);  // who does not wait for this goes on too early
+    hasHeard = failure.isDeath == isDeath;
+  });
+  Blobs waiting = Status();
+  bool hadHeard = false;
+  std::thread gather([&] {
+    waiting = controls[1]->allGather(1, 1, upTo(3), 1, "x", kPatienceMs);
+    hadHeard = hasHeard;
+  });
+  std::this_thread::sleep_for(50ms);  // an exchange that begins later has to hear of it, too
+  if (isDeath) {
+    controls[2].reset();
+  } else {
+    controls[2]->reportFailure(1, {koloRemoteError, 2, "rank 2 gave up"});
+  }
+  gather.join();
+  CHECK(hadHeard);
+  CHECK(waiting.status().code() == koloRemoteError);
+  std::erase(controls, nullptr);
+  leaveAll(controls);
+}
+
 TEST_CASE("when the hub's owner left in good order only the control plane is lost", "[bootstrap]") {
   Child child("hub that leaves", 0, 3, "");
   const koloUniqueId id = unhex(child.line());
