@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/insist.h"
 #include "base/log.h"
 
 namespace kolo::bootstrap {
@@ -22,7 +23,7 @@ void Hub::admit(Socket socket, const Session& session) {
   member->channel = std::make_shared<Channel>(reactor_, std::move(socket), session);
   const Status started = member->channel->start(
       {.onFrame = [self = shared_from_this(), member](std::string_view bytes) { return self->onFrame(member, bytes); },
-       .onClosed = [self = shared_from_this(), member](const std::string& why) { self->onClosed(member, why); }});
+       .onClosed = [self = shared_from_this(), member](std::string_view why) { self->onClosed(member, why); }});
   if (started.ok()) {
     unjoined_.insert(member);
   } else {
@@ -207,7 +208,7 @@ void Hub::onLeave(const MemberPtr& member) {
   }
 }
 
-void Hub::onClosed(const MemberPtr& member, const std::string& why) {
+void Hub::onClosed(const MemberPtr& member, std::string_view why) {
   unjoined_.erase(member);
   if (member->rank < 0) return;
   const Slot* const slot = slots_.empty() ? nullptr : &slots_[static_cast<std::size_t>(member->rank)];
@@ -216,13 +217,15 @@ void Hub::onClosed(const MemberPtr& member, const std::string& why) {
     return fail(member->rank, expected_,
                 error(koloRemoteError, "{} died while ranks were joining: {}", describe(*member), why));
   }
+  lastDeath_ = describe(*member);
+  std::string farewell = fmt::format("{} died: {}", lastDeath_, why);
+  newlyDead_.reserve(newlyDead_.size() + 1);
   if (newlyDead_.empty()) {
     // After the events of this round: deaths of one moment, a node's or a job's, are told in one frame.
     reactor_.post([self = shared_from_this()] { self->flushDeaths(); });
   }
   newlyDead_.push_back(member->rank);
-  lastDeath_ = describe(*member);
-  goneFromJob(member->rank, State::kDead, fmt::format("{} died: {}", describe(*member), why));
+  goneFromJob(member->rank, State::kDead, std::move(farewell));
 }
 
 // REQUIRES: complete_, and the rank is joined
@@ -233,7 +236,7 @@ void Hub::goneFromJob(int rank, State state, std::string farewell) {
   slot = Slot{state, nullptr, std::move(farewell), isOfLate ? std::move(member->known) : std::string()};
   while (!member->subscriptions.empty()) unsubscribe(member, *member->subscriptions.begin());
   ++gone_;
-  failGathersWaitingFor(rank);
+  (void)insist([&] { failGathersWaitingFor(rank); });
   if (--alive_ > 0) return;
   // What was kept of contributions holds this object through its timers.
   while (!gathers_.empty()) failGather(gathers_.begin()->first, error(koloRemoteError, "no rank is left"), {});

@@ -101,7 +101,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   using GatherKey = std::pair<std::uint64_t, std::uint64_t>;  // key, sequence
 
   bool onFrame(const MemberPtr& member, std::string_view bytes);
-  void onClosed(const MemberPtr& member, const std::string& why);
+  void onClosed(const MemberPtr& member, std::string_view why);
 
   // Joining: hub.cc
   bool onJoin(const MemberPtr& member, Decoder& decoder);
@@ -125,6 +125,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
 
   // Gathers, failures and questions: hub_gather.cc
   bool onGather(const MemberPtr& member, Decoder& decoder);
+  Gather& gatherOf(const GatherKey& id, const std::vector<int>& members);
   bool hasTooMany(const MemberPtr& member) const;
   bool onWithdraw(const MemberPtr& member, Decoder& decoder);
   bool onSubscribe(const MemberPtr& member, Decoder& decoder);

@@ -78,6 +78,7 @@ class Reactor {
   void runTimers();
   int waitMs() const;
   bool mayStop();
+  void serve(int fd, unsigned events);
   void dispatch(int fd, unsigned events);
   void lookEverywhere(int errnum);
   void wake() const;
@@ -88,10 +89,11 @@ class Reactor {
 
   std::mutex mutex_;
   std::condition_variable ran_;
-  std::vector<Task> posted_;    // under mutex_
+  std::vector<Task> posted_;    // under mutex_; room for some, so that they need no memory
   bool stopping_ = false;       // under mutex_: nothing is accepted any more
   Clock::time_point stopBy_{};  // under mutex_
 
+  std::vector<Task> running_;  // those that were posted before
   std::vector<Task> later_;
   std::unordered_map<int, std::shared_ptr<Source>> sources_;
   std::map<std::pair<Clock::time_point, TimerId>, Task> timers_;

@@ -34,12 +34,10 @@ void Requests::start(const Message* messages, std::size_t count, Request& reques
 }
 
 void Requests::startAt(std::uint64_t place, const Message* messages, std::size_t count, Request& request) {
-  {
-    const InTurn served(turn_, place);
-    startNow(messages, count, request);
-    noteLook();
-  }
-  endStreamPlace();
+  const StreamPlace end(*this);
+  const InTurn served(turn_, place);
+  startNow(messages, count, request);
+  noteLook();
 }
 
 // Behind those that were started before, while another thread had the turn.
@@ -257,8 +255,11 @@ void Requests::execute(Queued& queued, std::uint64_t entered) {
     queued.status = queued.step();
   }
   if (!queued.messages.empty()) {
+    struct Begun {
+      std::atomic<std::uint32_t>& inLine;
+      ~Begun() { inLine.fetch_sub(1, std::memory_order_release); }  // [in line]
+    } const begun{messagesInLine_};
     startNow(queued.messages.data(), queued.messages.size(), *queued.request);
-    messagesInLine_.fetch_sub(1, std::memory_order_release);  // [in line]
   }
   noteLook();
 }

@@ -106,7 +106,10 @@ class Requests {
 
   // ---- for Messages, under the turn
 
-  // Starts messages that other calls have left here meanwhile. REQUIRES: the links are held (Traffic::hold()).
+  // Starts messages, behind those that other calls have left here meanwhile. What finds no memory ends the
+  // communicator.
+  void startNow(const Message* messages, std::size_t count, Request& request);
+  // Starts the latter. REQUIRES: the links are held (Traffic::hold()).
   void takePost() {
     if (hasPost_.load(std::memory_order_relaxed)) startPosted();
   }
@@ -134,7 +137,6 @@ class Requests {
   void holdAndTakePost();
   void startPosted();
   void begin(const Message* messages, std::size_t count, Request& request);
-  void startNow(const Message* messages, std::size_t count, Request& request);
   void post(const Message* messages, std::size_t count, Request& request);
   void noteLook();
   // Whether a message must queue behind a stream's operation or such a message.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/caller.h"
+#include "base/insist.h"
 #include "base/log.h"
 #include "base/quiet_thread.h"
 #include "comm/communicator.h"
@@ -46,11 +47,14 @@ Status Requests::prepareNotices() {
 
 void Requests::giveNoticeSoon(Request& request) {
   const Lock lock(mutex_);
-  notices_->enqueue([&request] {
-    const InNotice inside;
-    request.giveNotice();
-    return Status();
+  const bool isGiven = insist([&] {
+    notices_->enqueue([&request] {
+      const InNotice inside;
+      request.giveNotice();
+      return Status();
+    });
   });
+  if (!isGiven) log::message(log::Level::kError, "there is no memory to tell of the end of a request");
 }
 
 // Somebody leaves messages under way. Sequentially consistent with the thread's going to sleep: either it sees them, or
@@ -71,7 +75,7 @@ void Requests::wake(Lock&) {
   }
   try {
     thread_ = startQuietly([this] { work(); });
-  } catch (const std::system_error& why) {
+  } catch (const std::exception& why) {
     isAsleep_.store(true, std::memory_order_relaxed);
     const Status none = noThread(why, "the progress of requests needs a thread");
     log::warn("rank {} of communicator {}: {}; its requests go on only while somebody waits", owner_.rank(),

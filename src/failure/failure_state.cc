@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/insist.h"
 #include "base/log.h"
 
 namespace kolo::failure {
@@ -14,32 +15,35 @@ Status FailureState::status() const {
 void FailureState::record(const bootstrap::Failure& failure) {
   const std::lock_guard lock(mutex_);
   if (!first_.ok()) return;
-  first_ = Status(failure.code, failure.message);
+  first_ = failure.why;
   stop_.store(1, std::memory_order_release);  // [stop]
   stopRunning_();
 }
 
 bool FailureState::isReported(int peer) const {
   const std::lock_guard lock(mutex_);
-  return reported_.count(peer) != 0;
+  return reported_[static_cast<std::size_t>(peer)];
 }
 
 void FailureState::hear(const bootstrap::Failure& failure) {
   bootstrap::Failure mine = failure;
   const auto member = std::find(membership_.members.begin(), membership_.members.end(), failure.rank);
-  if (failure.code == koloRemoteError && member != membership_.members.end()) {
+  if (failure.why.code() == koloRemoteError && member != membership_.members.end()) {
     const auto at = member - membership_.members.begin();
     const std::lock_guard lock(mutex_);
-    reported_.insert(static_cast<int>(at));
-    if (at != failure.rank) mine.message = fmt::format("rank {} of communicator {}: {}", at, name_, failure.message);
+    reported_[static_cast<std::size_t>(at)] = true;
+    if (at != failure.rank)
+      mine.why = error(koloRemoteError, "rank {} of communicator {}: {}", at, name_, failure.why.message());
   }
   record(mine);
-  log::info("communicator {} has failed on rank {}: {}", name_, membership_.rank, mine.message);
+  log::info("communicator {} has failed on rank {}: {}", name_, membership_.rank, mine.why.message());
 }
 
 void FailureState::fail(const bootstrap::Failure& failure) {
   record(failure);
-  if (membership_.control != nullptr) membership_.control->reportFailure(membership_.key, failure, membership_.family);
+  if (membership_.control == nullptr) return;
+  const bool isTold = insist([&] { membership_.control->reportFailure(membership_.key, failure, membership_.family); });
+  if (!isTold) log::warn("communicator {}: there is no memory to tell the other ranks of its failure", name_);
 }
 
 }  // namespace kolo::failure
