@@ -26,17 +26,18 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kObeyTime = std::chrono::milliseconds(1000);
 
 // Empty counts as not set, as it does in the library.
-bool isSet(const char* variable) {
+const char* textOf(const char* variable) {
   const char* const value = std::getenv(variable);
-  return value != nullptr && value[0] != '\0';
+  return value != nullptr ? value : "";
 }
+bool isSet(const char* variable) { return *textOf(variable) != '\0'; }
 
 // Slurm calls a batch script, and the shell that salloc may give, a step too, with numbers from here on. It is no rank.
 constexpr unsigned long long kFirstSpecialStep = 0xfffffff0;
 
 bool isSlurmTask() {
   return isSet("SLURM_PROCID") && isSet("SLURM_STEP_ID") &&
-         std::strtoull(std::getenv("SLURM_STEP_ID"), nullptr, 10) < kFirstSpecialStep;
+         std::strtoull(textOf("SLURM_STEP_ID"), nullptr, 10) < kFirstSpecialStep;
 }
 
 // Where the launcher of this process has put its rank; in the library's order. nullptr: there is no launcher.
@@ -204,12 +205,12 @@ bool startedByLauncher() { return rankVariable() != nullptr; }
 
 std::string launchedRank() {
   const char* const name = rankVariable();
-  return name != nullptr && isSet(name) ? std::getenv(name) : "";
+  return name != nullptr ? textOf(name) : "";
 }
 
 int launchedLocalRank() {
   for (const char* const name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
-    if (!isSet("KOLO_RANK") && isSet(name)) return std::atoi(std::getenv(name));
+    if (!isSet("KOLO_RANK") && isSet(name)) return std::atoi(textOf(name));
   }
   return std::atoi(launchedRank().c_str());
 }

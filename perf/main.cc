@@ -263,7 +263,7 @@ int runThreadsOnGpus(const Options& options, int ranks) {
     const std::unique_ptr<Device> device = openDevice(ordinalFor(options, rank));
     const koloConfig_t config = configFor(options, device->ordinal());
     together.arrive_and_wait();  // all devices are open
-    if (rank == 0) common.emplace(static_cast<size_t>(ranks));
+    if (rank == 0) common = Making{.ranks = static_cast<size_t>(ranks)};
     together.arrive_and_wait();
     Making making = *common;
     koloComm_t comm = nullptr;

@@ -83,7 +83,7 @@ koloDataType_t parseDatatype(std::string_view name) {
 koloRedOp_t parseOp(std::string_view name) { return find<koloRedOp_t>(name, koloNumOps, koloRedOpName, "reduction"); }
 
 std::vector<koloCollective_t> parseCollectives(const std::vector<std::string>& texts) {
-  const std::vector<koloCollective_t> all(std::begin(kReportOrder), std::end(kReportOrder));
+  std::vector<koloCollective_t> all(std::begin(kReportOrder), std::end(kReportOrder));
   if (texts.empty()) return all;
   std::vector<koloCollective_t> result;
   for (const std::string& text : texts) {

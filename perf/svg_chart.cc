@@ -46,7 +46,7 @@ void setLinear(Frame& frame, double high) {
   const double step = niceStep(high > 0 ? high : 1);
   const double top = std::max(1.0, std::ceil(high / step * 1.02));
   frame.values = {0, top * step};
-  for (double i = 0; i <= top; ++i) frame.ticks.push_back(i * step);
+  for (int i = 0; i <= top; ++i) frame.ticks.push_back(i * step);
 }
 
 // Whole decades while they are few; a span of less than two decades gets ticks at 1, 2 and 5.
@@ -54,7 +54,7 @@ void setLogarithmic(Frame& frame, double low, double high) {
   const double margin = 0.06;
   frame.values = {std::log10(low) - margin, std::log10(high) + margin};
   const bool fine = frame.values.high - frame.values.low < 2.2;
-  for (double decade = std::floor(frame.values.low); decade <= frame.values.high; ++decade) {
+  for (int decade = static_cast<int>(std::floor(frame.values.low)); decade <= frame.values.high; ++decade) {
     for (const double part : {1.0, 2.0, 5.0}) {
       const double value = part * std::pow(10, decade);
       const double at = std::log10(value);

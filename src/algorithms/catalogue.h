@@ -1,6 +1,7 @@
 // Each algorithm has one row of facts. The planner, the names, the public queries, the tests and the documentation read
 // this table. A new algorithm is a file of its own, its number in device/work.h, its row here, its case in execute.h,
-// and tests. Device code does not include it: constants of the host have no address there.
+// and tests. One of several steps has rows of steps.h instead of a file and a case. Device code does not include this
+// table: constants of the host have no address there.
 //
 // Thread safety: constants and pure functions.
 #pragma once
@@ -41,14 +42,21 @@ struct Wire {
 
 // How ranks meet in an operation.
 enum class Meeting {
-  kByLines,   // a header line to each peer is all that is sent
-  kAll,       // each rank exchanges headers with all others, or with the root, and then data
-  kPartners,  // each rank exchanges headers with those that it exchanges data with
-  kInSteps    // the operation is made of steps; each is a collective with an algorithm of its own
+  kByLines,  // a header line to each peer is all that is sent
+  kAll,      // each rank exchanges headers with all others, or with the root, and then data
+  kPartners  // each rank exchanges headers with those that it exchanges data with
+};
+
+// The grid over which an algorithm of several steps goes (steps.h).
+enum class GridOf {
+  kNone,   // the algorithm has one step
+  kHosts,  // hosts with equally many ranks, at least 2: hosts, and the places on them
+  kMesh,   // a communicator along several axes of a mesh
+  kCount
 };
 
 // The order of the fields is for readers, and costs some padding.
-struct Row {  // NOLINT(clang-analyzer-optin.performance.Padding)
+struct Row {
   device::Algorithm algorithm;
   const char* name;
   // Sets of collectives: those
@@ -56,9 +64,7 @@ struct Row {  // NOLINT(clang-analyzer-optin.performance.Padding)
   std::uint32_t vectors = 0;       // whose v-forms it serves where all ranks know all counts
   std::uint32_t pairVectors = 0;   // whose v-forms it serves where only the two ranks of a pair know a count
   std::uint32_t readsOutput = 0;   // in which a rank reads what it has written to its output
-  std::uint32_t uniformHosts = 0;  // that need several hosts with equally many ranks, at least 2
   std::uint32_t hostsInRows = 0;   // that need the ranks of a host to follow each other
-  std::uint32_t onMesh = 0;        // that need a communicator along several axes of a mesh
   std::uint32_t boundedRanks = 0;  // that have at most mostRanks ranks
   std::uint32_t onlyMapped = 0;    // not chosen where links are posted, unless asked for
   std::uint32_t onlyPosted = 0;    // not chosen where all links are mapped, unless asked for
@@ -68,7 +74,7 @@ struct Row {  // NOLINT(clang-analyzer-optin.performance.Padding)
   std::uint32_t cutsLists = 0;     // in which a list is cut at other places than its items in calls of their own: the
                                    // order of folding differs, and so may the last bits of floats
   std::uint32_t renumbers = 0;     // that may number the ranks host by host, so that neighbours share a host
-  std::uint32_t steps = 0;         // that may be a step of a hierarchical collective
+  std::uint32_t steps = 0;         // that may be a step of an algorithm of several steps
   std::uint32_t asOneShot = 0;     // whose zero-copy form is that of one_shot
   std::uint32_t asTwoShot = 0;     // whose zero-copy form is that of two_shot
   // Limits.
@@ -79,6 +85,9 @@ struct Row {  // NOLINT(clang-analyzer-optin.performance.Padding)
   Meeting meeting = Meeting::kPartners;
   bool keepsOrder = false;  // folds all inputs at once, in the order of the ranks
   bool inSlices = false;    // a message has a rank's slice of the data
+  // Of an algorithm of several steps.
+  GridOf grid = GridOf::kNone;
+  device::Algorithm along = device::Algorithm::kCount;  // of each step; kCount: for each axis the best
   // Costs; null where there is no such form, or where an algorithm consists of steps.
   Cost (*staged)(device::Collective collective, double n, double size) = nullptr;
   Cost (*direct)(device::Collective collective, double n, double size) = nullptr;
@@ -353,12 +362,11 @@ inline constexpr Row kCatalogue[] = {
      .collectives = setOf(kAllReduce, kBroadcast, kAllGather, kReduceScatter, kAllToAll),
      .vectors = setOf(kAllGather),
      .readsOutput = setOf(kAllReduce, kBroadcast, kAllGather, kReduceScatter, kAllToAll),
-     .uniformHosts = setOf(kAllReduce, kBroadcast, kAllGather, kReduceScatter, kAllToAll),
      .hostsInRows = setOf(kAllToAll),
      .scratch = setOf(kReduceScatter, kAllToAll),
      .undivided = setOf(kAllToAll),  // collects all blocks for a host
      .cutsLists = setOf(kAllReduce),
-     .meeting = Meeting::kInSteps},
+     .grid = GridOf::kHosts},
     {.algorithm = device::Algorithm::kDoubleTree,
      .name = "double_tree",
      .collectives = setOf(kReduce, kBroadcast),
@@ -375,10 +383,10 @@ inline constexpr Row kCatalogue[] = {
      .name = "mesh_ring",
      .collectives = setOf(kAllReduce),
      .readsOutput = setOf(kAllReduce),
-     .onMesh = setOf(kAllReduce),
      .onlyPosted = setOf(kAllReduce),
      .cutsLists = setOf(kAllReduce),
-     .meeting = Meeting::kInSteps},
+     .grid = GridOf::kMesh,
+     .along = device::Algorithm::kRing},
 };
 
 }  // namespace rows
@@ -399,15 +407,17 @@ constexpr bool isSound(const Row& row, int place) {
   const std::uint32_t own = row.collectives;
   const bool isOrdered = static_cast<int>(row.algorithm) == place;
   const bool hasName = !std::string_view(row.name).empty() && std::string_view(row.name).size() < 24;  // koloPlan_t
-  const bool areSubsets =
-      isSubset(own, device::kPlanned) && isSubset(row.vectors, own & device::kDivided) &&
-      isSubset(row.pairVectors, row.vectors) && isSubset(row.uniformHosts, own) && isSubset(row.hostsInRows, own) &&
-      isSubset(row.onMesh, own) && isSubset(row.boundedRanks, device::kPlanned) && isSubset(row.onlyMapped, own) &&
-      isSubset(row.onlyPosted, own) && isSubset(row.scratch, own) && isSubset(row.undivided, own) &&
-      isSubset(row.cutsItems | row.cutsLists, own) && isSubset(row.renumbers, own) && isSubset(row.steps, own) &&
-      isSubset(row.asOneShot | row.asTwoShot, own) && (row.asOneShot & row.asTwoShot) == 0;
+  const bool areSubsets = isSubset(own, device::kPlanned) && isSubset(row.vectors, own & device::kDivided) &&
+                          isSubset(row.pairVectors, row.vectors) && isSubset(row.hostsInRows, own) &&
+                          isSubset(row.boundedRanks, device::kPlanned) && isSubset(row.onlyMapped, own) &&
+                          isSubset(row.onlyPosted, own) && isSubset(row.scratch, own) && isSubset(row.undivided, own) &&
+                          isSubset(row.cutsItems | row.cutsLists, own) && isSubset(row.renumbers, own) &&
+                          isSubset(row.steps, own) && isSubset(row.asOneShot | row.asTwoShot, own) &&
+                          (row.asOneShot & row.asTwoShot) == 0;
   const bool isBounded = (row.boundedRanks != 0) == (row.mostRanks != INT_MAX);
-  return own != 0 && isOrdered && hasName && areSubsets && isBounded;
+  // Steps of other collectives than the all-reduce are written for two axes (steps.h).
+  const bool hasSteps = row.grid != GridOf::kMesh || own == setOf(device::Collective::kAllReduce);
+  return own != 0 && isOrdered && hasName && areSubsets && isBounded && hasSteps;
 }
 
 constexpr bool areSound() {

@@ -6,9 +6,8 @@
 #include "algorithms/bruck.h"
 #include "algorithms/direct.h"
 #include "algorithms/double_tree.h"
-#include "algorithms/hierarchical.h"
+#include "algorithms/in_steps.h"
 #include "algorithms/line.h"
-#include "algorithms/mesh_ring.h"
 #include "algorithms/one_shot.h"
 #include "algorithms/pairwise.h"
 #include "algorithms/recursive.h"
@@ -62,8 +61,8 @@ KOLO_DEVICE_CALL void executeStaged(device::Exchange<Team>& exchange, bool met) 
     case Algorithm::kBruck: runBruck(exchange, met); break;
     case Algorithm::kTree: runTree(exchange, met); break;
     case Algorithm::kDoubleTree: runDoubleTree(exchange, met); break;
-    case Algorithm::kHierarchical:  // of steps: execute()
-    case Algorithm::kMeshRing:
+    case Algorithm::kHierarchical:
+    case Algorithm::kMeshRing:  // of several steps: execute()
     case Algorithm::kCount: break;
   }
 }
@@ -109,17 +108,7 @@ KOLO_DEVICE_CALL void executeStep(Team& team, const device::Work& work) {
 // All threads of the team call it with the same description.
 template <class Team>
 KOLO_DEVICE void execute(Team& team, const device::Work& work) {
-  const device::Algorithm algorithm = work.signature.algorithm;
-  if (algorithm == device::Algorithm::kHierarchical || algorithm == device::Algorithm::kMeshRing) {
-    device::Exchange<Team> exchange(team, work);
-    if (algorithm == device::Algorithm::kMeshRing) {
-      runMeshRing(exchange);
-    } else {
-      runHierarchical(exchange);
-    }
-    team.sync();
-    return;
-  }
+  if (work.steps.grid != nullptr) return executeInSteps(team, work);
   executeStep(team, work);
 }
 

@@ -15,7 +15,7 @@ using device::Collective;
 
 // One that the call, and the counts of a v-variant, describe in full.
 template <Collective collective, class Check, class... Counts>
-koloResult_t run(const char* function, Call&& call, koloComm_t comm, const Where& where, Check&& check,
+koloResult_t run(const char* function, Call& call, koloComm_t comm, const Where& where, Check&& check,
                  const Counts&... counts) noexcept {
   call.collective = collective;
   const auto body = [&]() -> Status {
@@ -82,7 +82,7 @@ Status checkBlocks(comm::Communicator& communicator, const Operation& o) {
 
 template <Collective which>
 koloResult_t collective(const char* function, Call call, koloComm_t comm, const Where& where) noexcept {
-  return run<which>(function, std::move(call), comm, where, checkBlocks<which>);
+  return run<which>(function, call, comm, where, checkBlocks<which>);
 }
 
 // The arrays of one buffer of a v-variant, as the caller gave them; displs may be NULL.
@@ -166,12 +166,13 @@ koloResult_t vectorCollective(const char* function, Call call, const Given& send
     return checkBuffers(send, recv, inPlace, row.inPlace(true));
   };
   call.vector = true;
-  return run<which>(function, std::move(call), comm, where, check,
+  return run<which>(function, call, comm, where, check,
                     CountArrays{sends.counts, sends.displs, recvs.counts, recvs.displs});
 }
 
 koloResult_t barrier(const char* function, koloComm_t comm, const Where& where) noexcept {
-  return run<Collective::kBarrier>(function, {}, comm, where, [](const auto&, const Operation&) { return Status(); });
+  Call call;
+  return run<Collective::kBarrier>(function, call, comm, where, [](const auto&, const Operation&) { return Status(); });
 }
 
 }  // namespace

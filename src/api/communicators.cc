@@ -78,6 +78,7 @@ Status deliver(koloComm_t* place, comm::Owned communicator) {
   communicator->references().setMaker(std::this_thread::get_id());
   koloComm_t handle = nullptr;
   if (Status given = giveHandle(&handle, communicators, std::move(communicator), "communicator"); !given.ok()) {
+    // NOLINTNEXTLINE(bugprone-use-after-move): it was moved from only if it has a handle
     communicator->fail({error(given.code(), "rank {} cannot use communicator {}: {}", communicator->rank(),
                               communicator->options().name, given.message()),
                         communicator->membership().control->rank()});

@@ -92,7 +92,7 @@ Status giveHandle(Handle* place, Table& table, std::unique_ptr<T>&& object, cons
   const std::uintptr_t handle = table.add(object.get());
   if (handle == 0) return error(koloOutOfMemory, "there is no memory for another {} handle", kind);
   (void)object.release();
-  *place = reinterpret_cast<Handle>(handle);  // NOLINT(performance-no-int-to-ptr): a handle is a number
+  *place = reinterpret_cast<Handle>(handle);
   return {};
 }
 
@@ -112,7 +112,6 @@ Status giveRequest(koloRequest_t* place, Start&& start) {
   KOLO_ASSIGN(const NewRequest made, makeRequest());
   Status status = withoutExceptions([&] { return start(*made.request); });
   if (status.ok()) {
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): the handle is a number, not an address
     *place = reinterpret_cast<koloRequest_t>(made.handle);
   } else {  // nothing has begun
     (void)requests.retire(made.handle);

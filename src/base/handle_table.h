@@ -308,7 +308,7 @@ class HandleTable {
 
   // Block b > 0 has the slots from kFirstSlots << (b - 1) on, as many as all before it.
   static unsigned blockOf(std::uint32_t slot) { return static_cast<unsigned>(std::bit_width(slot / kFirstSlots)); }
-  static std::uint32_t slotsBefore(unsigned block) { return kFirstSlots << (block - 1); }
+  static std::uint32_t slotsBefore(unsigned block) { return (kFirstSlots << block) / 2; }
   // nullptr: the table was never so large.
   Slot* slotAt(std::uint32_t slot) {
     if (slot < kFirstSlots) [[likely]]

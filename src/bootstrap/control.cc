@@ -72,8 +72,8 @@ class MemberControl final : public Control {
 
   std::shared_ptr<Answer> ask(std::uint64_t key, int rank, std::string_view question) override {
     const auto answer = std::make_shared<PendingAnswer>();
-    const bool posted = reactor_.post([link = link_, key, rank, answer, question = std::string(question)]() mutable {
-      link->ask(key, rank, std::move(question), answer);
+    const bool posted = reactor_.post([link = link_, key, rank, answer, question = std::string(question)] {
+      link->ask(key, rank, question, answer);
     });
     if (!posted) answer->over.finish({});
     return answer;

@@ -71,7 +71,8 @@ void MemberLink::report(std::uint64_t key, const Failure& failure, std::uint64_t
   subscriptions_.reported(key, failure, families_.count(family) != 0);  // else the hub tells it with the others
 }
 
-void MemberLink::ask(std::uint64_t key, int rank, std::string question, const std::shared_ptr<PendingAnswer>& answer) {
+void MemberLink::ask(std::uint64_t key, int rank, const std::string& question,
+                     const std::shared_ptr<PendingAnswer>& answer) {
   if (!unusable_.ok()) return answer->over.finish({});
   std::erase_if(questions_, [](const auto& each) { return each.second.answer.expired(); });
   questions_[++lastQuestion_] = {rank, answer};

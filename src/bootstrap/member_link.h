@@ -84,7 +84,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   void tellHub(std::uint64_t family);
   // The report is with the kernel when this returns, as far as that takes it.
   void report(std::uint64_t key, const Failure& failure, std::uint64_t family);
-  void ask(std::uint64_t key, int rank, std::string question, const std::shared_ptr<PendingAnswer>& answer);
+  void ask(std::uint64_t key, int rank, const std::string& question, const std::shared_ptr<PendingAnswer>& answer);
   void leave();
   // No callback runs after this.
   void close();

@@ -22,7 +22,7 @@ const char* datatypesOf(const std::vector<Item>& items) {
 std::string algorithmOf(const device::Work& work, std::optional<device::Course> course) {
   using device::Course;
   if (work.ranks == 1) return "self";
-  const std::string staged = name(work.signature.algorithm);
+  std::string staged = name(work.signature.algorithm);
   if (!course.has_value()) {
     const bool mayBeOther = work.direct != device::Algorithm::kCount && work.direct != work.signature.algorithm &&
                             work.sharing.input == device::Offer::kWindow;

@@ -246,12 +246,9 @@ void useChoice(const Site& site, const planner::Choice& choice, Prepared& prepar
   work.header.word = work.signature.pack();
   work.direct =
       work.fold.scaled ? Algorithm::kCount : choice.direct;  // inputs that are to be scaled are of no use to peers
-  if (choice.algorithm == Algorithm::kHierarchical) {
-    work.steps.hosts = site.hosts;
-    work.steps.within = choice.within;
-    work.steps.between = choice.between;
-  }
-  if (choice.algorithm == Algorithm::kMeshRing) work.steps.mesh = site.mesh;
+  work.steps.grid = site.grids[static_cast<int>(algorithms::rowOf(choice.algorithm).grid)];
+  work.steps.alongFirst = choice.alongFirst;
+  work.steps.alongOthers = choice.alongOthers;
   prepared.behindRoot = choice.behindRoot;
   prepared.behindOthers = choice.algorithm;
   followOrder(site, work);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "algorithms/catalogue.h"
 #include "collectives/choices.h"
 #include "collectives/copy_policy.h"
 #include "collectives/operation.h"
@@ -60,10 +61,10 @@ struct Site {
   // The ring's order of the ranks, host by host; empty: in rank order. members: the same, for an executor.
   const std::vector<int>* order = nullptr;
   const int* members = nullptr;
-  const device::Hosts* hosts = nullptr;  // as an executor reads it
-  const device::Mesh* mesh = nullptr;    // as an executor reads it; null: the communicator is no mesh
-  bool pairsChooseInGather = false;      // each block of a one_shot gather has its own path
-  executor::Context context;             // what no operation changes
+  // As an executor reads them, by algorithms::GridOf; null: there is none.
+  const device::Grid* grids[static_cast<int>(algorithms::GridOf::kCount)] = {};
+  bool pairsChooseInGather = false;  // each block of a one_shot gather has its own path
+  executor::Context context;         // what no operation changes
   // Where a range of memory lies in the windows; index 0: in none that peers can use.
   std::function<device::WindowRef(const void* buffer, std::uint64_t bytes)> findWindow;
   std::function<bool()> hasWindows;           // the same on all ranks

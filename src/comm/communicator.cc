@@ -97,7 +97,7 @@ void Communicator::arrange(const Surroundings& around, bool wasDumpable) {
   allMapped_ = planning_.machine().mapped = around.allMapped;
   if (options_.device < 0) {
     planning_.hosts().arrange(around.places, rank(), planning_.machine());
-    planning_.mesh().arrange(options_.mesh, around.places, rank(), planning_.machine());
+    planning_.mesh().arrangeMesh(options_.mesh, around.places, rank(), planning_.machine());
   }
   planner::useUplinks(around.uplinks, planning_.machine());
   makeWaiter(around);

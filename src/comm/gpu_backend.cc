@@ -36,17 +36,20 @@ Status arrange(Communicator& owner, const gpu::GpuRank& rank, std::vector<planne
   if (machine.mapped && axes.empty()) return {};
   std::vector<topology::Place> places;
   for (const int leader : rank.leaders()) places.push_back({.host = leader});
+  const auto lend = [&](algorithms::GridOf which, const Grid& grid) {
+    return rank.engine().lendGrid(grid.shape, owner.planning().site().grids[static_cast<int>(which)]);
+  };
   Status given;
   if (!machine.mapped) {
     for (std::size_t i = 0; i < uplinks.size(); ++i) uplinks[i].host = rank.leaders()[i];
     planner::useUplinks(uplinks, machine);
     Hosts& hosts = owner.planning().hosts();
     hosts.arrange(places, owner.rank(), machine);
-    if (machine.perHost > 1) given = rank.engine().setHosts(hosts.shape);
+    if (machine.perHost > 1) given = lend(algorithms::GridOf::kHosts, hosts.grid);
     if (given.ok() && !hosts.order.empty()) given = rank.engine().setOrder(hosts.order);
   }
-  owner.planning().mesh().arrange(axes, places, owner.rank(), machine);
-  if (given.ok() && !axes.empty()) given = rank.engine().setMesh(owner.planning().mesh().shape);
+  owner.planning().mesh().arrangeMesh(axes, places, owner.rank(), machine);
+  if (given.ok() && !axes.empty()) given = lend(algorithms::GridOf::kMesh, owner.planning().mesh());
   return owner.membership().agree(given);
 }
 
@@ -76,8 +79,6 @@ GpuBackend::GpuBackend(Communicator& owner, std::unique_ptr<gpu::GpuRank> rank)
   // Each chunk is a call of functions that save registers for their callers, so chunks fill the slots.
   site.mostChunkBytes = owner_.planning().machine().slotBytes;
   site.members = rank_->engine().order();
-  site.hosts = rank_->engine().hosts();
-  site.mesh = rank_->engine().mesh();
   owner_.planning().checkEachCall();
 }
 

@@ -43,8 +43,8 @@ HostBackend::HostBackend(Communicator& owner)
   site.context.course = &course_;
   site.mostChunkBytes = kMostChunkBytes;
   site.members = owner_.planning().hosts().order.data();
-  site.hosts = &owner_.planning().hosts().shape;
-  site.mesh = &owner_.planning().mesh().shape;
+  site.grids[static_cast<int>(algorithms::GridOf::kHosts)] = &owner_.planning().hosts().grid.shape;
+  site.grids[static_cast<int>(algorithms::GridOf::kMesh)] = &owner_.planning().mesh().shape;
   site.pairsChooseInGather = true;
 }
 

@@ -33,16 +33,16 @@ Messages::Messages(const Setup& setup)
   }
 }
 
-void Messages::aim(Pair& pair) {
-  const ArenaLayout::Part out = layout_.part(peers_.partAt(pair.peer));
-  pair.isPosted = peers_[pair.peer].isPosted();
-  pair.rails = setup_.traffic.railsTo(pair.peer);
+void Messages::aim(Ends& ends) {
+  const ArenaLayout::Part out = layout_.part(peers_.partAt(ends.peer));
+  ends.isPosted = peers_[ends.peer].isPosted();
+  ends.rails = setup_.traffic.railsTo(ends.peer);
   // A chunk by a posted link costs a signal, and another for the credit: the fewer the better.
-  pair.chunkBytes = pair.isPosted ? layout_.slotBytes : std::min<std::uint64_t>(layout_.slotBytes, kStreamChunkBytes);
-  pair.out = out.lane;
-  pair.asleep = pair.isPosted ? nullptr : &setup_.boards.of(pair.peer).asleep;
-  pair.outEager = out.eagerSlots;
-  pair.outStream = out.streamSlots;
+  ends.chunkBytes = ends.isPosted ? layout_.slotBytes : std::min<std::uint64_t>(layout_.slotBytes, kStreamChunkBytes);
+  ends.out = out.lane;
+  ends.asleep = ends.isPosted ? nullptr : &setup_.boards.of(ends.peer).asleep;
+  ends.outEager = out.eagerSlots;
+  ends.outStream = out.streamSlots;
 }
 
 // Before the first word to a peer. False: it cannot be reached. Nothing more is done then (broken_), unless the peer

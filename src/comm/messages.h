@@ -160,7 +160,8 @@ class Messages final : public MessageEngine {
   struct Flow {
     std::uint64_t written = 0, read = 0;
   };
-  struct Pair {
+  // What a pair of ranks has for its messages: the kind of its link, and memory at both ends.
+  struct Ends {
     int peer = -1;
     bool isPosted = false;
     std::uint32_t rails = 1;
@@ -172,6 +173,9 @@ class Messages final : public MessageEngine {
     device::Counter* asleep = nullptr;   // as device::Link has it
     unsigned char* outEager = nullptr;
     unsigned char* outStream = nullptr;
+  };
+  // And what is under way there.
+  struct Pair : Ends {
     std::uint64_t linesWritten = 0, linesRead = 0;
     std::uint64_t linesCredited = 0;  // linesTaken, when it was last read: reading it costs a miss
     Flow eager, stream;
@@ -199,25 +203,25 @@ class Messages final : public MessageEngine {
   void endArriving(Pair& pair);
   Answer clear(Pair& pair, const Receive& receive, const Unexpected& message, Status status);
   Clearance clearStraight(Pair& pair, Stream& stream, std::uint64_t bytes, bool isKnownThere);
-  bool isCurrent(const Pair& pair, const Clearance& clearance) const {
-    return clearance.reroutes == peers_[pair.peer].reroutes;
+  bool isCurrent(const Ends& ends, const Clearance& clearance) const {
+    return clearance.reroutes == peers_[ends.peer].reroutes;
   }
   // Whether that is so of what is put straight by the pair's link: one that may be replaced says nothing of what it had
   // under way.
-  bool endsByAnswer(const Pair& pair) const { return !peers_[pair.peer].device->registersCheaply(); }
+  bool endsByAnswer(const Ends& ends) const { return !peers_[ends.peer].device->registersCheaply(); }
   void release(Pair& pair);
-  void signal(Pair& pair, device::Counter& counter, std::uint64_t value, device::Post request);
-  void credit(Pair& pair, device::Counter device::MessageLane::*counter, std::uint64_t value);
-  void aim(Pair& pair);
+  void signal(const Ends& ends, device::Counter& counter, std::uint64_t value, device::Post request);
+  void credit(const Ends& ends, device::Counter device::MessageLane::*counter, std::uint64_t value);
+  void aim(Ends& ends);
   bool open(Pair& pair);
   device::Fault call(int peer);
   void activate(int peer);
   void listen();
-  void post(const Pair& pair, const device::Post& post);
+  void post(const Ends& ends, const device::Post& post);
   bool startSend(Pair& pair, Send& send, device::More more = device::More::kSoon);
   device::MessageLine* nextLine(Pair& pair);
   void publishLine(Pair& pair, device::More more = device::More::kSoon);
-  void publishSlot(Pair& pair, const unsigned char* slot, std::uint64_t bytes);
+  void publishSlot(const Ends& ends, const unsigned char* slot, std::uint64_t bytes);
   unsigned char* nextSlot(const Flow& flow, const device::Counter& taken, unsigned char* slots) const;
   static std::vector<Send>::iterator findAsked(Pair& pair, std::uint32_t id);
   const char* problemWith(Pair& pair, const device::MessageLine& line);
@@ -227,7 +231,7 @@ class Messages final : public MessageEngine {
   device::WindowRef sourceOf(const Pair& pair, const Send& send) const;
   void answered(Pair& pair, const device::MessageLine& line);
   // One that has been matched: mostly the oldest, which costs less.
-  void forget(std::deque<Receive>::iterator receive) {
+  void forget(const std::deque<Receive>::iterator& receive) {
     if (receive == receives_.begin()) receives_.pop_front();
     else receives_.erase(receive);
   }

@@ -39,28 +39,28 @@ bool isAnswer(const MessageLine& line) { return line.kind == MessageKind::kClear
 
 // ---- posted links
 
-void Messages::post(const Pair& pair, const device::Post& post) {
-  if (broken_.kind == device::Fault::kNone) broken_ = setup_.traffic.post(pair.peer, post);
+void Messages::post(const Ends& ends, const device::Post& post) {
+  if (broken_.kind == device::Fault::kNone) broken_ = setup_.traffic.post(ends.peer, post);
 }
 
 // As Exchange::signal. REQUIRES: open.
-void Messages::signal(Pair& pair, device::Counter& counter, std::uint64_t value, device::Post request) {
+void Messages::signal(const Ends& ends, device::Counter& counter, std::uint64_t value, device::Post request) {
   device::storeRelease(counter, value);
-  if (!pair.isPosted) return executor::wakeIfAsleep(*pair.asleep);
+  if (!ends.isPosted) return executor::wakeIfAsleep(*ends.asleep);
   request.counter = &counter;
   request.value = value;
-  post(pair, request);
+  post(ends, request);
 }
 
 // Lines or slots of the peer's have been read. As credit() of device/slots.h: if it needs them, this rank has yet to
 // receive what they are for. A peer that has gone needs none.
-void Messages::credit(Pair& pair, device::Counter device::MessageLane::*counter, std::uint64_t value) {
-  if (pair.out == nullptr) return;
-  signal(pair, pair.out->*counter, value, {.more = device::More::kLater});
+void Messages::credit(const Ends& ends, device::Counter device::MessageLane::*counter, std::uint64_t value) {
+  if (ends.out == nullptr) return;
+  signal(ends, ends.out->*counter, value, {.more = device::More::kLater});
 }
 
-void Messages::publishSlot(Pair& pair, const unsigned char* slot, std::uint64_t bytes) {
-  if (pair.isPosted) post(pair, {0, slot, bytes, nullptr, 0});
+void Messages::publishSlot(const Ends& ends, const unsigned char* slot, std::uint64_t bytes) {
+  if (ends.isPosted) post(ends, {0, slot, bytes, nullptr, 0});
 }
 
 // ---- writing

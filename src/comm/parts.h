@@ -34,6 +34,7 @@ using links::BlockLayout;
 using links::Boards;
 using links::Bulletin;
 using links::Given;
+using links::Grid;
 using links::hearSurroundings;
 using links::Hosts;
 using links::isDumpable;

@@ -13,7 +13,6 @@
 #include "collectives/list_cache.h"
 #include "collectives/prepare.h"
 #include "collectives/prepared_operations.h"
-#include "comm/mesh_lines.h"
 #include "comm/operation.h"
 #include "comm/parts.h"
 #include "planner/planner.h"
@@ -28,7 +27,7 @@ class Planning {
 
   planner::Machine& machine() { return machine_; }
   Hosts& hosts() { return hosts_; }
-  MeshLines& mesh() { return mesh_; }
+  Grid& mesh() { return mesh_; }
   collectives::Choices& choices() { return choices_; }
   collectives::Site& site() { return site_; }
   collectives::PreparedOperations& operations() { return operations_; }
@@ -60,7 +59,7 @@ class Planning {
  private:
   planner::Machine machine_;
   Hosts hosts_;
-  MeshLines mesh_;
+  Grid mesh_;
   collectives::Choices choices_;  // refers to the machine
   collectives::Site site_;
   collectives::PreparedOperations operations_;

@@ -152,23 +152,27 @@ void Requests::give(Request& request, const Fill& fill) {
   Queued& queued = spare_.front();
   queued.request = &request;
   fill(queued);
-  if (streamed_.load(std::memory_order_acquire) != 0 || !queued.messages.empty()) {
-    queued.place = turn_.take();
-    isHurried_ = true;
-  }
+  const bool takesPlace = streamed_.load(std::memory_order_acquire) != 0 || !queued.messages.empty();
   if (!queued.messages.empty()) messagesInLine_.fetch_add(1, std::memory_order_relaxed);
   queue_.splice(queue_.end(), spare_, spare_.begin());
   waiting_.fetch_add(1, std::memory_order_relaxed);
+  if (takesPlace) takePlaces(lock);
   wake(lock);
   if (isHurried_) added_.notify_one();
 }
 
-std::uint64_t Requests::takeStreamPlace() {
-  const Lock lock(mutex_);
+// For all that stands in the queue: one with a place behind one without would wait for it for ever, and it for that
+// one.
+void Requests::takePlaces(Lock&) {
   for (Queued& queued : queue_) {
     if (!queued.place.has_value()) queued.place = turn_.take();
     isHurried_ = true;
   }
+}
+
+std::uint64_t Requests::takeStreamPlace() {
+  Lock lock(mutex_);
+  takePlaces(lock);
   streamed_.fetch_add(1, std::memory_order_relaxed);
   if (isHurried_) added_.notify_one();
   return turn_.take();

@@ -9,8 +9,8 @@
 // Thread safety: any thread, but for what says otherwise.
 // Invariants
 //  - Operations take their places in the turn in the order of the queue. An operation of the queue takes its place when
-//    it is executed. There is one exception: while an operation on a stream is in progress, an operation that is added
-//    to the queue takes its place at once, behind the stream's.
+//    it is executed. There is one exception: an operation that is added to the queue while one on a stream is in
+//    progress, and a message, takes its place at once, and so do all that stand before it.
 //  - A thread of the user's that waits for what another thread executes has no place in the turn yet. A thread that
 //    waits for its place calls no progress function of the user's.
 //  - The object's own thread never waits for the turn on behalf of messages. It takes the turn only when no other
@@ -153,6 +153,7 @@ class Requests {
   Patience patience() const;
   void rest(Patience& patience) const;
   void execute(Queued& queued, std::uint64_t entered);
+  void takePlaces(Lock& lock);
   template <class Fill>
   void give(Request& request, const Fill& fill);
   void giveNoticeSoon(Request& request);

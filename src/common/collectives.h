@@ -10,7 +10,7 @@
 
 namespace kolo {
 
-struct CollectiveRow {  // NOLINT(clang-analyzer-optin.performance.Padding): in the order in which a row is read
+struct CollectiveRow {
   // Blocks in one of the buffers: none, one, or one for each rank.
   enum class Blocks : unsigned char { kNone, kOne, kEach };
   // Which ranks send to which. In a collective with a root, only the root uses the buffer that it gives from or takes

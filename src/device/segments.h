@@ -105,7 +105,6 @@ struct PeerSegments {
 inline constexpr std::uint64_t kLogical = std::uint64_t{1} << 63, kLogicalRecv = std::uint64_t{1} << 62;
 
 inline unsigned char* logicalBegin(Buffer buffer) {
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): points to nothing
   return reinterpret_cast<unsigned char*>(kLogical | (buffer == Buffer::kRecv ? kLogicalRecv : 0));
 }
 KOLO_DEVICE bool isLogical(const void* address) { return (reinterpret_cast<std::uint64_t>(address) & kLogical) != 0; }

@@ -174,19 +174,6 @@ struct Layout {
   }
 };
 
-// The ranks by host, for hierarchical algorithms; all hosts have equally many. Links are posted between hosts, else
-// mapped.
-struct Hosts {
-  int count = 1;                // hosts
-  int perHost = 1;              // ranks on each
-  int host = 0;                 // this rank's host
-  int place = 0;                // and place on it
-  const int* ranks = nullptr;   // [count * perHost] by host and place
-  const int* across = nullptr;  // [count] the ranks with this place, by host
-
-  KOLO_DEVICE const int* on(int at) const { return ranks + std::int64_t{at} * perHost; }
-};
-
 // A subset of the communicator's ranks, as a Work numbers them.
 struct RankGroup {
   const int* members = nullptr;  // [ranks]
@@ -194,10 +181,11 @@ struct RankGroup {
   int rank = 0;  // this one's number among them
 };
 
-// For algorithms along the axes of a mesh: for each axis, the line of ranks with this one.
-struct Mesh {
+// All ranks as a grid, for algorithms of several steps: hosts and the places on them, or a mesh.
+struct Grid {
   int axes = 0;
-  const RankGroup* lines = nullptr;  // [axes]
+  const RankGroup* lines = nullptr;  // [axes] the line of ranks with this one
+  const int* ranks = nullptr;        // all, in row-major order: the last coordinate varies fastest
 };
 
 // How elements are combined, and what an average does at the end.
@@ -214,11 +202,10 @@ struct FoldTerms {
 
 // Which ranks take part, and how a collective of several steps is made of smaller ones.
 struct Steps {
-  const int* members = nullptr;           // [ranks] the subset that `rank`, `root` and peers index; null: all ranks
-  const Hosts* hosts = nullptr;           // with kHierarchical
-  const Mesh* mesh = nullptr;             // with kMeshRing
-  Algorithm within = Algorithm::kCount;   // with kHierarchical: for its steps inside a host,
-  Algorithm between = Algorithm::kCount;  // and between hosts
+  const int* members = nullptr;  // [ranks] the subset that `rank`, `root` and peers index; null: all ranks
+  const Grid* grid = nullptr;    // of an algorithm of several steps: steps along the first axis, and along the others
+  Algorithm alongFirst = Algorithm::kCount;
+  Algorithm alongOthers = Algorithm::kCount;
 };
 
 // What the headers of an operation say, and what ranks decide by them.

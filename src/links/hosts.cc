@@ -51,12 +51,10 @@ void Hosts::arrange(const std::vector<topology::Place>& places, int rank, planne
       std::all_of(byLeader.begin(), byLeader.end(), [&](const auto& host) { return host.second.size() == perHost; });
   if (!equal) return;
   machine.perHost = static_cast<int>(perHost);
+  std::vector<int> ranks;
   for (const auto& [leader, members] : byLeader) ranks.insert(ranks.end(), members.begin(), members.end());
   machine.hostsInRows = std::is_sorted(ranks.begin(), ranks.end());
-  const auto at = static_cast<std::size_t>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
-  for (std::size_t i = at % perHost; i < ranks.size(); i += perHost) across.push_back(ranks[i]);
-  shape = {machine.hosts, machine.perHost, static_cast<int>(at / perHost), static_cast<int>(at % perHost),
-           ranks.data(),  across.data()};
+  grid.arrange({machine.hosts, machine.perHost}, std::move(ranks), rank);
 }
 
 }  // namespace kolo::links

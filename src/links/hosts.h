@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "device/work.h"
+#include "links/grid.h"
 #include "links/peers.h"
 #include "planner/planner.h"
 #include "topology/topology.h"
@@ -28,14 +28,9 @@ HostKey hostKey();
 Result<std::string> nearNics(Membership& membership, std::uint64_t& poolBytes);
 
 struct Hosts {
-  std::vector<int> ranks, across;  // behind the pointers of
-  device::Hosts shape;             // for algorithms; only where all hosts have equally many ranks
+  Grid grid;  // hosts, and the places on them; only where all hosts have equally many ranks
   std::vector<int>
       order;  // of the ranks along a ring, host by host, by topology::ringOrder; empty: as they are numbered
-
-  Hosts() = default;
-  Hosts(const Hosts&) = delete;
-  Hosts& operator=(const Hosts&) = delete;
 
   // places: of each rank, by the least rank of its host. Says in `machine` what it has found.
   void arrange(const std::vector<topology::Place>& places, int rank, planner::Machine& machine);

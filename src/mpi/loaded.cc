@@ -47,7 +47,7 @@ std::string hiddenMpi() {
   for (const std::string& file : loadedFiles()) {
     void* const library = dlopen(file.c_str(), RTLD_LAZY | RTLD_NOLOAD);
     if (library == nullptr) continue;
-    const std::string found = fileOf(dlsym(library, kAny));  // maybe in a library that this one needs
+    std::string found = fileOf(dlsym(library, kAny));  // maybe in a library that this one needs
     dlclose(library);
     if (!found.empty()) return found;
   }

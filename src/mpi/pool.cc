@@ -64,7 +64,7 @@ Pool::Part* Pool::grow(std::size_t bytes) {
   for (const std::size_t size : {std::max(bytes, kSegmentBytes), bytes}) {
     void* begin = nullptr;
     if (koloMemAlloc(&begin, size) != koloSuccess) continue;
-    Part& part = parts_.emplace_back(Segment{static_cast<unsigned char*>(begin), size}, Extents());
+    Part& part = parts_.emplace_back(Part{{static_cast<unsigned char*>(begin), size}, {}});
     part.free.emplace(reinterpret_cast<std::uintptr_t>(begin), size);
     return &part;
   }

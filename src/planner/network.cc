@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <span>
 
 #include "algorithms/catalogue.h"
+#include "algorithms/steps.h"
 
 namespace kolo::planner {
 namespace {
@@ -22,52 +22,94 @@ bool meetsFirst(Algorithm algorithm, Collective collective) {
   return hasPartners && device::isIn(collective, device::kGivesAndTakes);
 }
 
-// The steps of a hierarchical collective on a host of their own, and between hosts.
-struct Part {
-  Collective collective;
-  std::uint64_t bytes;
-  int times;
+using algorithms::GridOf;
+using algorithms::Part;
+using algorithms::Step;
+
+// A step on a line of the grid, while all other lines along the axis have theirs.
+struct LineStep {
+  Query query;
+  Machine line;
+  Algorithm by = Algorithm::kCount;  // kCount: the axis's algorithm
+  int times = 1;
 };
 
-Query queryOf(const Part& part) {
-  Query query;
-  query.collective = part.collective;
-  query.bytes = part.bytes;
-  return query;
+std::vector<Machine::Axis> axesOf(GridOf grid, const Machine& machine) {
+  if (grid == GridOf::kMesh) return machine.mesh;
+  return {{machine.hosts, machine.hosts}, {machine.perHost, 1}};
 }
 
-double timeOf(Algorithm algorithm, std::span<const Part> parts, const Machine& machine) {
-  double us = 0;
-  for (const Part& part : parts) us += part.times * predictUs(algorithm, false, queryOf(part), machine);
-  return us;
-}
-
-// A ring along an axis of a mesh, while all other lines of the axis have theirs.
-double alongAxisUs(const Part& part, const Machine::Axis& axis, const Machine& machine) {
+Machine lineAlong(const Machine::Axis& axis, const Machine& machine) {
   Machine line = machine;
   line.ranks = axis.ranks;
   line.hosts = axis.hosts;
   line.perHost = axis.ranks % axis.hosts == 0 ? axis.ranks / axis.hosts : 0;
-  line.cores = std::max(1, machine.cores * axis.ranks / machine.ranks);
+  line.cores = std::max(1, static_cast<int>(std::int64_t{machine.cores} * axis.ranks / machine.ranks));
   const double ranksOnHost = static_cast<double>(machine.ranks) / machine.hosts;
   const double ofLineOnHost = static_cast<double>(axis.ranks) / axis.hosts;
   line.netGBps = machine.netGBps / std::max(1.0, ranksOnHost / ofLineOnHost);  // the host's lines speak at once
-  return predictUs(Algorithm::kRing, false, queryOf(part), line);
+  return line;
 }
 
-// Of those that serve all the steps: blocks of a part of the ranks need not stand in a row.
-Algorithm bestFor(std::span<const Part> parts, const Machine& machine, double& us) {
+// As Query::bytes has it.
+std::uint64_t bytesOf(const Step& step, int axis, std::uint64_t whole, const std::vector<Machine::Axis>& axes) {
+  if (step.send == Part::kAside)
+    return whole * static_cast<std::uint64_t>(algorithms::blocksAside(step, axes.back().ranks));
+  if (!algorithms::usesSlices(step)) return whole;
+  const int cut = device::isIn(step.collective, device::kDivided) ? axis : axis + 1;  // a block is a rank's share
+  for (int behind = static_cast<int>(axes.size()) - 1; behind >= cut; --behind)
+    whole /= static_cast<std::uint64_t>(axes[static_cast<std::size_t>(behind)].ranks);
+  return whole;
+}
+
+// The steps along the first axis, or along all others.
+std::vector<LineStep> stepsAlong(bool isFirst, GridOf grid, const Query& query, const Machine& machine) {
+  const std::vector<Machine::Axis> axes = axesOf(grid, machine);
+  std::vector<LineStep> steps;
+  algorithms::forEachStep(algorithms::stepsOf(query.collective, query.bytes), static_cast<int>(axes.size()),
+                          [&](const Step& step, int axis) {
+                            if ((axis == 0) != isFirst) return;
+                            Query part;
+                            part.collective = step.collective;
+                            part.bytes = bytesOf(step, axis, query.bytes, axes);
+                            steps.push_back({part, lineAlong(axes[static_cast<std::size_t>(axis)], machine), step.by,
+                                             step.eachLine ? axes.front().ranks : 1});
+                          });
+  return steps;
+}
+
+double timeOf(Algorithm algorithm, const std::vector<LineStep>& steps) {
+  double us = 0;
+  for (const LineStep& step : steps)
+    us += step.times * predictUs(step.by != Algorithm::kCount ? step.by : algorithm, false, step.query, step.line);
+  return us;
+}
+
+// The collectives among the steps along the first axis, or along the others, short or long: ranks of a GPU cut a
+// message into the parts of channels, which may be short where the message is not.
+std::uint32_t collectivesAlong(bool isFirst, Collective collective) {
+  std::uint32_t set = 0;
+  for (const std::uint64_t bytes : {std::uint64_t{0}, UINT64_MAX}) {
+    algorithms::forEachStep(algorithms::stepsOf(collective, bytes), 2, [&](const Step& step, int axis) {
+      if ((axis == 0) == isFirst && step.by == Algorithm::kCount) set |= device::setOf(step.collective);
+    });
+  }
+  return set;
+}
+
+// The algorithm for all of these steps, by its predicted time: blocks of a part of the ranks need not stand in a row.
+Algorithm bestFor(const std::vector<LineStep>& steps, std::uint32_t collectives) {
   Algorithm best = Algorithm::kOneShot;
-  us = timeOf(best, parts, machine);
+  double bestUs = timeOf(best, steps);
   for (const algorithms::Row& row : algorithms::kCatalogue) {
-    const bool serves =
-        row.algorithm != best && std::all_of(parts.begin(), parts.end(), [&](const Part& part) {
-          return device::isIn(part.collective, row.steps) && fits(row.algorithm, queryOf(part), machine);
-        });
+    const bool serves = row.algorithm != best && (collectives & ~row.steps) == 0 &&
+                        std::all_of(steps.begin(), steps.end(), [&](const LineStep& step) {
+                          return step.by != Algorithm::kCount || fits(row.algorithm, step.query, step.line);
+                        });
     if (!serves) continue;
-    if (const double time = timeOf(row.algorithm, parts, machine); time < us) {
+    if (const double us = timeOf(row.algorithm, steps); us < bestUs) {
       best = row.algorithm;
-      us = time;
+      bestUs = us;
     }
   }
   return best;
@@ -115,53 +157,16 @@ void useUplinks(const std::vector<Uplink>& ranks, Machine& machine) {
   }
 }
 
-Steps stepsOf(const Query& query, const Machine& machine) {
-  Machine host = machine, network = machine;
-  host.ranks = machine.perHost;
-  host.hosts = 1;
-  host.cores = std::max(1, machine.cores / machine.hosts);
-  network.ranks = machine.hosts;
-  network.perHost = 1;
-  network.netGBps = machine.netGBps / machine.perHost;  // all places speak at once
-  const std::uint64_t slice = query.bytes / static_cast<std::uint64_t>(machine.perHost);
-  const std::uint64_t ofHost = query.bytes * static_cast<std::uint64_t>(machine.perHost);
-  std::vector<Part> within, between;
-  switch (query.collective) {
-    case Collective::kAllReduce:
-      within = {{Collective::kReduceScatter, slice, 1}, {Collective::kAllGather, slice, 1}};
-      between = {{Collective::kAllReduce, slice, 1}};
-      break;
-    case Collective::kBroadcast:
-      within = {{Collective::kBroadcast, query.bytes, 1}, {Collective::kAllGather, slice, 1}};
-      between = {{Collective::kBroadcast, slice, 1}};
-      break;
-    case Collective::kAllToAll:
-      within = {{query.collective, query.bytes, machine.hosts}};
-      between = {{query.collective, ofHost, 1}};
-      break;
-    default:
-      within = {{query.collective, query.bytes, machine.hosts}};
-      between = {{query.collective, query.bytes, 1}};
-      break;
+Steps planSteps(Algorithm algorithm, const Query& query, const Machine& machine) {
+  const algorithms::Row& row = rowOf(algorithm);
+  Steps plan;
+  for (const bool isFirst : {true, false}) {
+    const std::vector<LineStep> steps = stepsAlong(isFirst, row.grid, query, machine);
+    Algorithm& along = isFirst ? plan.alongFirst : plan.alongOthers;
+    along = row.along != Algorithm::kCount ? row.along : bestFor(steps, collectivesAlong(isFirst, query.collective));
+    plan.us += timeOf(along, steps);
   }
-  Steps steps;
-  double withinUs = 0, betweenUs = 0;
-  steps.within = bestFor(within, host, withinUs);
-  steps.between = bestFor(between, network, betweenUs);
-  steps.us = withinUs + betweenUs;
-  return steps;
-}
-
-double meshRingUs(const Query& query, const Machine& machine) {
-  double us = 0;
-  std::uint64_t slice = query.bytes;
-  for (std::size_t i = machine.mesh.size() - 1; i > 0; --i) {
-    const Machine::Axis& axis = machine.mesh[i];
-    slice /= static_cast<std::uint64_t>(axis.ranks);
-    us += alongAxisUs({Collective::kReduceScatter, slice, 1}, axis, machine) +
-          alongAxisUs({Collective::kAllGather, slice, 1}, axis, machine);
-  }
-  return us + alongAxisUs({Collective::kAllReduce, slice, 1}, machine.mesh.front(), machine);
+  return plan;
 }
 
 }  // namespace kolo::planner

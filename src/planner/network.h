@@ -1,5 +1,5 @@
-// What the network adds to the cost of an algorithm where ranks are on several hosts, how a hierarchical one is put
-// together, and what one along the axes of a mesh takes.
+// What the network adds to the cost of an algorithm where ranks are on several hosts, and what an algorithm of several
+// steps takes.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -31,15 +31,14 @@ void useUplinks(const std::vector<Uplink>& ranks, Machine& machine);
 // leave or enter the busiest host, or rank, whichever takes longer. 0 on one host.
 double networkUs(device::Algorithm algorithm, const Query& query, const Machine& machine);
 
-// The algorithms of its steps inside a host and between hosts, by their predicted times, and what all of it takes.
+// The algorithms of the steps along the first axis of the grid and along the others, by their predicted times, and what
+// all steps take.
 struct Steps {
-  device::Algorithm within = device::Algorithm::kOneShot;
-  device::Algorithm between = device::Algorithm::kOneShot;
+  device::Algorithm alongFirst = device::Algorithm::kCount;
+  device::Algorithm alongOthers = device::Algorithm::kCount;
   double us = 0;
 };
-Steps stepsOf(const Query& query, const Machine& machine);
-
-// What an all-reduce by rings along the axes of the machine's mesh takes. REQUIRES: a mesh.
-double meshRingUs(const Query& query, const Machine& machine);
+// REQUIRES: an algorithm of several steps, and its grid.
+Steps planSteps(device::Algorithm algorithm, const Query& query, const Machine& machine);
 
 }  // namespace kolo::planner

@@ -12,12 +12,17 @@
 namespace kolo::planner {
 namespace {
 
+using algorithms::GridOf;
 using algorithms::Meeting;
 using algorithms::rowOf;
 using device::Algorithm;
 using device::Collective;
 
 bool reduces(Collective collective) { return device::isIn(collective, device::kReducing); }
+
+bool hasGrid(GridOf grid, const Machine& machine) {
+  return grid == GridOf::kHosts ? machine.hosts > 1 && machine.perHost > 1 : !machine.mesh.empty();
+}
 
 // The zero-copy form of a forced algorithm: only the same one.
 Algorithm directFormOf(Algorithm staged, Collective collective, const Machine& machine) {
@@ -123,10 +128,8 @@ bool fits(Algorithm algorithm, const Query& query, const Machine& machine) {
   if (device::isIn(collective, row.boundedRanks) && machine.ranks > row.mostRanks) return false;
   if (query.vector && !device::isIn(collective, query.countsKnown ? row.vectors : row.pairVectors)) return false;
   if (query.isList && !servesLists(row, query)) return false;
-  const bool hasUniformHosts = machine.hosts > 1 && machine.perHost > 1;
-  if (device::isIn(collective, row.uniformHosts) && (!hasUniformHosts || query.bytes == 0)) return false;
+  if (row.grid != GridOf::kNone && (!hasGrid(row.grid, machine) || query.bytes == 0)) return false;
   if (device::isIn(collective, row.hostsInRows) && !machine.hostsInRows) return false;
-  if (device::isIn(collective, row.onMesh) && (machine.mesh.empty() || query.bytes == 0)) return false;
   // What moves nothing is the line's, on as many ranks as a line serves.
   const bool movesNothing =
       query.bytes == 0 && query.countsKnown && !query.isList && collective != Collective::kBarrier;
@@ -138,8 +141,7 @@ double predictUs(Algorithm algorithm, bool direct, const Query& query, const Mac
   const double n = machine.ranks, size = static_cast<double>(query.bytes);
   if (machine.ranks == 1) return 2 * size / (machine.memoryGBps * 1e3);
   const algorithms::Row& row = rowOf(algorithm);
-  if (device::isIn(query.collective, row.onMesh)) return meshRingUs(query, machine);
-  if (row.meeting == Meeting::kInSteps) return stepsOf(query, machine).us;
+  if (row.grid != GridOf::kNone) return planSteps(algorithm, query, machine).us;
   const algorithms::Cost cost = (direct ? row.direct : row.staged)(query.collective, n, size);
   const double cores = std::max(1, std::min(machine.cores, machine.ranks));
   const double turn = machine.ranks > machine.cores ? machine.switchUs * n / cores : machine.hopUs;
@@ -189,10 +191,10 @@ Choice choose(const Query& query, const Machine& machine, const std::vector<Wish
       choice.behindRoot = Algorithm::kTwoShot;
     }
   }
-  if (choice.algorithm == Algorithm::kHierarchical) {
-    const Steps steps = stepsOf(query, machine);
-    choice.within = steps.within;
-    choice.between = steps.between;
+  if (rowOf(choice.algorithm).grid != GridOf::kNone) {
+    const Steps steps = planSteps(choice.algorithm, query, machine);
+    choice.alongFirst = steps.alongFirst;
+    choice.alongOthers = steps.alongOthers;
   }
   const bool zeroCopy = query.registered && choice.direct != Algorithm::kCount;
   choice.predictedUs = predictUs(zeroCopy ? choice.direct : choice.algorithm, zeroCopy, query, machine);
@@ -242,8 +244,8 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
     if (!fits(algorithm, query, machine)) remark = "does not fit this size, order or communicator";
     if (isForbidden(algorithm, query, machine, wishes, query.registered)) remark = "forbidden";
     if (algorithm == choice.algorithm) remark = "chosen through staging";
-    if (algorithm == choice.algorithm && algorithm == Algorithm::kHierarchical) {
-      remark += fmt::format(": {} inside hosts, {} between them", name(choice.within), name(choice.between));
+    if (algorithm == choice.algorithm && row.grid == GridOf::kHosts) {
+      remark += fmt::format(": {} inside hosts, {} between them", name(choice.alongOthers), name(choice.alongFirst));
     }
     if (algorithm == choice.behindRoot && algorithm != choice.algorithm)
       remark = "chosen behind a broadcast or a scatter, whose root goes on first";

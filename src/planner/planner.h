@@ -69,9 +69,9 @@ struct Choice {
   // first. In most programs the root has then sent its next data before the other ranks ask for it, and the other ranks
   // do not use up time slices to wait for it.
   device::Algorithm behindRoot = device::Algorithm::kCount;
-  double predictedUs = 0;                                 // of the one that query.registered selects
-  device::Algorithm within = device::Algorithm::kCount;   // of a hierarchical one: inside a host
-  device::Algorithm between = device::Algorithm::kCount;  // and between hosts
+  double predictedUs = 0;  // of the one that query.registered selects
+  // Of an algorithm of several steps: for the steps along the first axis of its grid, and along the others.
+  device::Algorithm alongFirst = device::Algorithm::kCount, alongOthers = device::Algorithm::kCount;
 };
 
 // Whether an algorithm exists for a collective at all.

@@ -8,7 +8,7 @@ namespace kolo::transport {
 struct Why {
   Why() { text[0] = '\0'; }
   char text[1024];
-  const char* c_str() {
+  const char* c_str() {  // NOLINT(readability-identifier-naming): as strings have it
     text[sizeof text - 1] = '\0';
     return text[0] != '\0' ? text : "no reason given";
   }

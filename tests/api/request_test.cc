@@ -247,6 +247,48 @@ TEST_CASE("every collective has a form that gives a request", "[threads]") {
   });
 }
 
+TEST_CASE("a collective between two messages keeps its place behind an operation of a stream", "[threads][links]") {
+  World world(2);
+  std::atomic<bool> isBehindStream{false}, isComplete{false};
+  world.run([&](Self& self) {
+    std::array<int, 3> sums{-1, -1, -1};
+    std::array<int, 2> received{-1, -1};
+    const auto sum = [&](int& to, koloStream_t stream) {
+      EXPECT_OK(self, koloAllReduce(&self.rank, &to, 1, koloInt32, koloSum, self.comm, stream));
+    };
+    if (self.rank == 0) {
+      koloStream_t stream = nullptr;
+      std::array<koloRequest_t, 4> requests{};
+      const auto start = [&](int& to, koloRequest_t& request) {
+        EXPECT_OK(self, koloIallReduce(&self.rank, &to, 1, koloInt32, koloSum, self.comm, &request));
+      };
+      EXPECT_OK(self, koloStreamCreate(&stream));
+      sum(sums[0], stream);
+      start(sums[1], requests[0]);
+      EXPECT_OK(self, koloIrecv(&received[0], 1, koloInt32, 1, 1, nullptr, self.comm, &requests[1]));
+      isBehindStream = true;
+      EXPECT_OK(self, koloStreamSynchronize(stream));
+      // The first message still stands behind the first request. What follows it has nothing of the stream's before it.
+      start(sums[2], requests[2]);
+      EXPECT_OK(self, koloIrecv(&received[1], 1, koloInt32, 1, 2, nullptr, self.comm, &requests[3]));
+      isComplete = true;
+      for (const koloRequest_t request : requests) EXPECT_OK(self, finish(request));
+      EXPECT_OK(self, koloStreamDestroy(stream));
+      EXPECT(self, (received == std::array<int, 2>{11, 12}));
+    } else {
+      while (!isBehindStream) std::this_thread::yield();
+      sum(sums[0], nullptr);
+      while (!isComplete) std::this_thread::yield();
+      sum(sums[1], nullptr);
+      const int first = 11, second = 12;
+      EXPECT_OK(self, koloSendTag(&first, 1, koloInt32, 0, 1, self.comm, nullptr));
+      sum(sums[2], nullptr);
+      EXPECT_OK(self, koloSendTag(&second, 1, koloInt32, 0, 2, self.comm, nullptr));
+    }
+    EXPECT(self, (sums == std::array<int, 3>{1, 1, 1}));
+  });
+}
+
 TEST_CASE("requests, blocking calls and streams keep the order of their calls", "[threads][links]") {
   const World world(GENERATE(2, 3));
   for (Rounds rounds(20 + world.size()); rounds.next();)

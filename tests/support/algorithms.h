@@ -18,7 +18,7 @@ inline const std::vector<std::string>& algorithmsFor(koloCollective_t collective
     for (int i = koloCollectiveAllReduce; i <= koloCollectiveBarrier; ++i) {
       for (const algorithms::Row& row : algorithms::kCatalogue) {
         const auto each = static_cast<device::Collective>(i);
-        if (row.serves(each) && !device::isIn(each, row.uniformHosts | row.onMesh))
+        if (row.serves(each) && row.grid == algorithms::GridOf::kNone)
           all[static_cast<koloCollective_t>(i)].emplace_back(row.name);
       }
     }
@@ -30,14 +30,15 @@ inline const std::vector<std::string>& algorithmsFor(koloCollective_t collective
 // Whether there is one in steps, inside hosts and between them.
 inline bool isHierarchical(koloCollective_t collective, bool vector) {
   const algorithms::Row& row = algorithms::rowOf(device::Algorithm::kHierarchical);
-  return device::isIn(static_cast<device::Collective>(collective), vector ? row.vectors : row.uniformHosts);
+  return device::isIn(static_cast<device::Collective>(collective), vector ? row.vectors : row.collectives);
 }
 
 // And the ones for communicators along several axes of a mesh.
 inline std::vector<std::string> meshAlgorithmsFor(koloCollective_t collective) {
   std::vector<std::string> names;
   for (const algorithms::Row& row : algorithms::kCatalogue) {
-    if (device::isIn(static_cast<device::Collective>(collective), row.onMesh)) names.emplace_back(row.name);
+    if (row.grid == algorithms::GridOf::kMesh && row.serves(static_cast<device::Collective>(collective)))
+      names.emplace_back(row.name);
   }
   return names;
 }

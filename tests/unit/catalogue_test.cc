@@ -15,6 +15,7 @@
 
 #include "algorithms/execute.h"
 #include "algorithms/names.h"
+#include "algorithms/steps.h"
 
 namespace {
 
@@ -104,9 +105,35 @@ TEST_CASE("catalogue: the library's queries name every algorithm, and say what i
 TEST_CASE("catalogue: every algorithm has costs, unless it consists of steps") {
   for (const algorithms::Row& row : algorithms::kCatalogue) {
     INFO(row.name);
-    const bool isInSteps = row.meeting == algorithms::Meeting::kInSteps;
+    const bool isInSteps = row.grid != algorithms::GridOf::kNone;
     CHECK((row.staged == nullptr) == isInSteps);
     CHECK((row.wire == nullptr) == isInSteps);
+  }
+}
+
+TEST_CASE(
+    "catalogue: every algorithm of several steps has steps that fold to the result once, by algorithms that serve") {
+  for (const algorithms::Row& row : algorithms::kCatalogue) {
+    for (int i = 0; i < koloNumCollectives; ++i) {
+      const auto collective = static_cast<device::Collective>(i);
+      if (row.grid == algorithms::GridOf::kNone || !row.serves(collective)) continue;
+      for (const std::uint64_t bytes : {std::uint64_t{8}, std::uint64_t{1} << 30}) {
+        INFO(row.name << ' ' << koloCollectiveName(static_cast<koloCollective_t>(i)) << ' ' << bytes);
+        const algorithms::StepList list = algorithms::stepsOf(collective, bytes);
+        REQUIRE(list.count > 1);
+        int yields = 0;
+        for (int at = 0; at < list.count; ++at) {
+          const algorithms::Step& step = list.steps[at];
+          const bool folds = device::isIn(step.collective, device::kReducing);
+          CHECK((folds || !step.yields));
+          CHECK((!folds || yields == 0));  // nothing is folded behind the result
+          yields += step.yields ? 1 : 0;
+          const device::Algorithm by = step.by != device::Algorithm::kCount ? step.by : row.along;
+          if (by != device::Algorithm::kCount) CHECK(device::isIn(step.collective, algorithms::rowOf(by).steps));
+        }
+        CHECK(yields == (device::isIn(collective, device::kReducing) ? 1 : 0));
+      }
+    }
   }
 }
 

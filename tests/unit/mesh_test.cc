@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "comm/mesh_lines.h"
+#include "links/grid.h"
 
 using kolo::comm::Mesh;
 
@@ -46,9 +46,9 @@ TEST_CASE("S3.6 algorithms see the lines of a mesh, and the planner on how many 
     for (const int leader : leaders) places.push_back({.host = leader});
     return places;
   };
-  kolo::comm::MeshLines lines;
+  kolo::links::Grid lines;
   kolo::planner::Machine machine;
-  lines.arrange({2, 3}, hostsOf({0, 0, 0, 3, 3, 3}), 4, machine);
+  lines.arrangeMesh({2, 3}, hostsOf({0, 0, 0, 3, 3, 3}), 4, machine);
   REQUIRE(lines.shape.axes == 2);
   const kolo::device::RankGroup& first = lines.shape.lines[0];
   const kolo::device::RankGroup& second = lines.shape.lines[1];
@@ -61,9 +61,21 @@ TEST_CASE("S3.6 algorithms see the lines of a mesh, and the planner on how many 
   CHECK(machine.mesh[0].hosts == 2);
   CHECK(machine.mesh[1].ranks == 3);
   CHECK(machine.mesh[1].hosts == 1);
-  kolo::comm::MeshLines none;
+  kolo::links::Grid none;
   kolo::planner::Machine plain;
-  none.arrange({}, hostsOf({0, 0}), 0, plain);
+  none.arrangeMesh({}, hostsOf({0, 0}), 0, plain);
   CHECK(none.shape.axes == 0);
   CHECK(plain.mesh.empty());
+}
+
+TEST_CASE("a grid of hosts has their ranks in rows, whatever their numbers") {
+  kolo::links::Grid grid;
+  grid.arrange({2, 2}, {0, 2, 1, 3}, 1);  // ranks 0 and 2 on one host, 1 and 3 on the other
+  REQUIRE(grid.shape.axes == 2);
+  const kolo::device::RankGroup& across = grid.shape.lines[0];
+  const kolo::device::RankGroup& inside = grid.shape.lines[1];
+  CHECK(std::vector<int>(across.members, across.members + across.ranks) == std::vector<int>{0, 1});
+  CHECK(across.rank == 1);
+  CHECK(std::vector<int>(inside.members, inside.members + inside.ranks) == std::vector<int>{1, 3});
+  CHECK(inside.rank == 0);
 }

@@ -3,6 +3,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "algorithms/catalogue.h"
+
 namespace {
 
 using namespace kolo;
@@ -147,12 +149,29 @@ TEST_CASE("S3.6 an axis inside hosts costs no network, and lines across hosts sh
   Machine mesh = machineOf(8, 4, 1, kGigabit);
   mesh.mesh = {{8, 8}, {4, 1}};
   const Query query{.collective = Collective::kAllReduce, .bytes = 64 << 20};
-  const double inside = planner::meshRingUs(query, mesh);
+  const double inside = planner::predictUs(Algorithm::kMeshRing, false, query, mesh);
   mesh.mesh = {{8, 8}, {4, 4}};
-  CHECK(planner::meshRingUs(query, mesh) > 1.5 * inside);
+  CHECK(planner::predictUs(Algorithm::kMeshRing, false, query, mesh) > 1.5 * inside);
   mesh.mesh = {{8, 8}, {4, 1}};
   mesh.netGBps = mesh.netRankGBps;  // one NIC for all four
-  CHECK(planner::meshRingUs(query, mesh) > 2 * inside);
+  CHECK(planner::predictUs(Algorithm::kMeshRing, false, query, mesh) > 2 * inside);
+}
+
+// A channel of a GPU has a part of the message, which may be short where the message is long.
+TEST_CASE("the algorithm of a broadcast's steps inside hosts serves those of short and long ones", "[network]") {
+  for (const int perHost : {2, 4, 16}) {
+    for (const double gigabytes : {kGigabit, k400Gigabits}) {
+      for (std::uint64_t bytes = 1024; bytes <= 64 << 20; bytes *= 4) {
+        const planner::Steps steps =
+            planner::planSteps(Algorithm::kHierarchical, {.collective = Collective::kBroadcast, .bytes = bytes},
+                               machineOf(4, perHost, 1, gigabytes));
+        INFO(perHost << " ranks on a host, " << bytes << " bytes");
+        CHECK(device::isIn(Collective::kBroadcast, algorithms::rowOf(steps.alongOthers).steps));
+        CHECK(device::isIn(Collective::kAllGather, algorithms::rowOf(steps.alongOthers).steps));
+        CHECK(device::isIn(Collective::kBroadcast, algorithms::rowOf(steps.alongFirst).steps));
+      }
+    }
+  }
 }
 
 TEST_CASE("between hosts of one rank a long broadcast goes along two trees", "[network]") {

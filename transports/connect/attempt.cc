@@ -38,7 +38,7 @@ void Attempt::startConnecting(const Place& to, std::uint16_t port) {
   if (errnum != 0) failToConnect(errnum);
 }
 
-short Attempt::awaits() const { return stage_ == Stage::kConnecting ? POLLOUT : talk_.awaits(); }
+short Attempt::awaits() const { return stage_ == Stage::kConnecting ? short{POLLOUT} : talk_.awaits(); }
 
 // Each stage returns whether the next one may begin.
 void Attempt::advance() {

@@ -42,7 +42,7 @@ bool Greeting::isOld(Clock::time_point now) const { return now > since_ + kWhole
 Greeting::Outcome Greeting::advance() {
   for (bool goesOn = true; goesOn;) {
     if (!talk_.flush()) {
-      goesOn = talk_.failed() != 0 && fail("the connection ended");
+      if (talk_.failed() != 0) fail("the connection ended");
       break;
     }
     switch (stage_) {

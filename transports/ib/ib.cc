@@ -63,7 +63,7 @@ struct Ib {
                                             .dmaBuf = isOfDevice ? range.fd : -1,
                                             .dmaBufOffset = range.fdOffset},
                                            why, region);
-    if (code != KOLO_TRANSPORT_OK) return code;
+    if (*region == nullptr) return code;
     descriptor->target = (*region)->target();
     descriptor->bytes = range.bytes;
     descriptor->isOfDevice = isOfDevice;

@@ -48,11 +48,11 @@ std::vector<PortPair> pairPorts(std::span<const PortAddress> mine, std::span<con
   for (;;) {
     int best = -1;
     PortPair found{};
-    for (std::uint8_t i = 0; i < mine.size(); ++i) {
-      for (std::uint8_t k = 0; k < theirs.size(); ++k) {
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      for (std::size_t k = 0; k < theirs.size(); ++k) {
         const int common = mineUsed[i] || theirsUsed[k] ? -1 : affinity(mine[i], theirs[k]);
         const int score = common < 0 ? -1 : 4 * common + nearness(mine[i], theirs[k]);
-        if (score > best) best = score, found = {i, k};
+        if (score > best) best = score, found = {static_cast<std::uint8_t>(i), static_cast<std::uint8_t>(k)};
       }
     }
     if (best < 0) break;

@@ -60,7 +60,6 @@ int describe(const drivers::CudaDriver& driver, CUdeviceptr address, std::uint64
   CUresult result = driver.cuPointerGetAttributes(3, which, values, address);
   if (result != CUDA_SUCCESS) return failed(driver, result, "cuPointerGetAttributes", KOLO_TRANSPORT_ERROR, why);
   if (type != CU_MEMORYTYPE_DEVICE) {
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver has addresses of devices as numbers
     return why.fail(KOLO_TRANSPORT_UNSHAREABLE, "%p is not memory of a CUDA device", reinterpret_cast<void*>(address));
   }
   std::size_t size = 0;
@@ -77,7 +76,6 @@ int describe(const drivers::CudaDriver& driver, CUdeviceptr address, std::uint64
   if (!exports) return KOLO_TRANSPORT_OK;
 
   CUmemGenericAllocationHandle handle = 0;
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver has addresses of devices as numbers
   if (driver.cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(address)) == CUDA_SUCCESS) {
     result = driver.cuMemExportToShareableHandle(&allocation->fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     (void)driver.cuMemRelease(handle);
@@ -123,7 +121,6 @@ int importFile(const drivers::CudaDriver& driver, int fd, Export kind, std::uint
   if (kind == Export::kVmm) {
     CUmemGenericAllocationHandle handle = 0;
     const CUresult result = driver.cuMemImportFromShareableHandle(
-        // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver takes a descriptor as a pointer
         &handle, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     if (result != CUDA_SUCCESS)
       return failed(driver, result, "cuMemImportFromShareableHandle", KOLO_TRANSPORT_ERROR, why);

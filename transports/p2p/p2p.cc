@@ -145,7 +145,6 @@ int placeIn(const Import& import, const Offer& offered, const Why& why, void** m
                     static_cast<unsigned long long>(offered.memory.bytes),
                     static_cast<unsigned long long>(offered.offset), static_cast<unsigned long long>(import.bytes));
   }
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver has addresses of devices as numbers
   *mapped = reinterpret_cast<void*>(import.base + offered.offset);
   *bytes = offered.memory.bytes;
   return KOLO_TRANSPORT_OK;

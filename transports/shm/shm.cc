@@ -48,7 +48,7 @@ class Process {
     if (auto known = held.byPid[pid].lock(); known != nullptr && known->lives()) return known;
     network::Socket file(pid == getpid() ? -1 : static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     if (pid != getpid() && !file.valid()) return nullptr;
-    const auto made = std::make_shared<const Process>(pid, std::move(file));
+    auto made = std::make_shared<const Process>(pid, std::move(file));
     held.byPid[pid] = made;
     return made;
   }

@@ -198,7 +198,7 @@ bool Device::poll(int waitUs) {
   }
   blocked_.clear();
   epoll_event events[32];
-  const timespec wait{waitUs / 1000000, waitUs % 1000000 * 1000};
+  const timespec wait{waitUs / 1000000, waitUs % 1000000 * 1000L};
   const int count = epoll_pwait2(epoll_.fd(), events, std::size(events), &wait, nullptr);
   adopt();  // events may be of ways that have just arrived
   bool hasMoved = false;

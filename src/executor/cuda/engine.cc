@@ -87,9 +87,11 @@ Engine::~Engine() {
   const Gpu::Current current(*gpu_);
   const drivers::CudaDriver& driver = gpu_->driver();
   if (!launches_.hasEnded()) {
-    for (Lent* const memory : {&links_, &channels_, &windows_, &posts_, &hosts_, &order_, &mesh_, &resident_.memory})
+    for (Lent* const memory : {&links_, &channels_, &windows_, &posts_, &order_, &resident_.memory})
       memory->setMayStayInUse();
-    for (Lent& memory : pinned_) memory.setMayStayInUse();
+    for (std::vector<Lent>* const all : {&grids_, &pinned_}) {
+      for (Lent& memory : *all) memory.setMayStayInUse();
+    }
     lists_.setMayStayInUse();
     tables_.setMayStayInUse();
   }
@@ -113,7 +115,8 @@ Status Engine::connect(std::span<const Pair> pairs) {
     for (int peer = 0; peer < setup_.ranks; ++peer) {
       if (peer == setup_.rank) continue;
       const Pair& pair = pairs[static_cast<std::size_t>(peer)];
-      device::Link& link = links[static_cast<std::size_t>(lane * setup_.ranks + peer)];
+      device::Link& link = links[static_cast<std::size_t>(lane) * static_cast<std::size_t>(setup_.ranks) +
+                                 static_cast<std::size_t>(peer)];
       link.peer = peer;
       link.inbox = reinterpret_cast<device::Mailbox*>(pair.mine + layout.mailboxIn(lane));
       link.inSlots = pair.mine + layout.slotsIn(lane);

@@ -93,13 +93,8 @@ class Engine {
   std::span<device::PostRing> rings() const {
     return {rings_, rings_ != nullptr ? static_cast<std::size_t>(setup_.layout.channels) : 0};
   }
-  // Which ranks are on one host. Before the first launch of a hierarchical operation, whose description is given
-  // hosts().
-  Status setHosts(const device::Hosts& hosts);
-  const device::Hosts* hosts() const { return hosts_.as<device::Hosts>(); }
-  // The shape of a mesh. Before the first launch of an operation along its axes, whose description is given mesh().
-  Status setMesh(const device::Mesh& mesh);
-  const device::Mesh* mesh() const { return mesh_.as<device::Mesh>(); }
+  // there: where kernels find the grid, as long as the engine lives. Before the first launch of an operation over it.
+  Status lendGrid(const device::Grid& grid, const device::Grid*& there);
   Status setOrder(const std::vector<int>& ranks);
   const int* order() const { return order_.as<int>(); }
 
@@ -146,13 +141,12 @@ class Engine {
 
   std::shared_ptr<Gpu> gpu_;
   Setup setup_;
-  Lent links_;     // device::Link [lanes][ranks]
-  Lent channels_;  // ChannelState [channels]
-  Lent windows_;   // WindowPart [ranks][windows]
-  Lent posts_;     // device::PostBox [channels]
-  Lent hosts_;     // device::Hosts, and the ranks behind it
-  Lent mesh_;      // device::Mesh, the groups behind it, and the ranks behind these
-  Lent order_;     // the ranks in the order of rings
+  Lent links_;               // device::Link [lanes][ranks]
+  Lent channels_;            // ChannelState [channels]
+  Lent windows_;             // WindowPart [ranks][windows]
+  Lent posts_;               // device::PostBox [channels]
+  Lent order_;               // the ranks in the order of rings
+  std::vector<Lent> grids_;  // of each device::Grid the lines behind it, their members and the ranks
   device::PostRing* rings_ = nullptr;
   Lent scratch_;
   std::vector<Lent> outgrown_;  // scratch memory of before, which launches of before may use

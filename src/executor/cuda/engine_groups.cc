@@ -6,36 +6,31 @@
 
 namespace kolo::executor::cuda {
 
-Status Engine::setHosts(const device::Hosts& hosts) {
-  const auto all = static_cast<std::size_t>(hosts.count) * static_cast<std::size_t>(hosts.perHost),
-             across = static_cast<std::size_t>(hosts.count);
-  KOLO_ASSIGN(hosts_, gpu_->lend(Lent::Where::kDevice, sizeof hosts + (all + across) * sizeof(int)));
-  int* const ranks = reinterpret_cast<int*>(hosts_.as() + sizeof hosts);
-  device::Hosts there = hosts;
-  there.ranks = ranks;
-  there.across = ranks + all;
-  KOLO_TRY(gpu_->upload(reinterpret_cast<CUdeviceptr>(hosts_.as<void>()), &there, sizeof there));
-  KOLO_TRY(gpu_->upload(reinterpret_cast<CUdeviceptr>(ranks), hosts.ranks, all * sizeof(int)));
-  return gpu_->upload(reinterpret_cast<CUdeviceptr>(ranks + all), hosts.across, across * sizeof(int));
-}
-
-Status Engine::setMesh(const device::Mesh& mesh) {
-  std::vector<device::RankGroup> groups(mesh.lines, mesh.lines + mesh.axes);
-  std::size_t ranks = 0;
-  for (const device::RankGroup& group : groups) ranks += static_cast<std::size_t>(group.ranks);
-  const std::size_t groupBytes = groups.size() * sizeof(device::RankGroup);
-  KOLO_ASSIGN(mesh_, gpu_->lend(Lent::Where::kDevice, sizeof mesh + groupBytes + ranks * sizeof(int)));
-  auto* const groupsThere = reinterpret_cast<device::RankGroup*>(mesh_.as() + sizeof mesh);
-  auto* next = reinterpret_cast<int*>(mesh_.as() + sizeof mesh + groupBytes);
-  for (device::RankGroup& group : groups) {
-    const auto count = static_cast<std::size_t>(group.ranks);
-    KOLO_TRY(gpu_->upload(reinterpret_cast<CUdeviceptr>(next), group.members, count * sizeof(int)));
-    group.members = next;
-    next += count;
+Status Engine::lendGrid(const device::Grid& grid, const device::Grid*& there) {
+  std::vector<device::RankGroup> lines(grid.lines, grid.lines + grid.axes);
+  std::vector<int> ranks;  // the members of each line, then all
+  std::size_t all = 1;
+  for (const device::RankGroup& line : lines) {
+    ranks.insert(ranks.end(), line.members, line.members + line.ranks);
+    all *= static_cast<std::size_t>(line.ranks);
   }
-  KOLO_TRY(gpu_->upload(reinterpret_cast<CUdeviceptr>(groupsThere), groups.data(), groupBytes));
-  const device::Mesh there{mesh.axes, groupsThere};
-  return gpu_->upload(reinterpret_cast<CUdeviceptr>(mesh_.as<void>()), &there, sizeof there);
+  ranks.insert(ranks.end(), grid.ranks, grid.ranks + all);
+  const std::size_t lineBytes = lines.size() * sizeof(device::RankGroup), rankBytes = ranks.size() * sizeof(int);
+  KOLO_ASSIGN(Lent memory, gpu_->lend(Lent::Where::kDevice, sizeof grid + lineBytes + rankBytes));
+  unsigned char* const linesAt = memory.as() + sizeof grid;
+  const int* next = reinterpret_cast<const int*>(linesAt + lineBytes);
+  const auto upload = [&](const void* to, const void* from, std::size_t bytes) {
+    return gpu_->upload(reinterpret_cast<CUdeviceptr>(to), from, bytes);
+  };
+  KOLO_TRY(upload(next, ranks.data(), rankBytes));
+  for (device::RankGroup& line : lines) {
+    line.members = next;
+    next += line.ranks;
+  }
+  KOLO_TRY(upload(linesAt, lines.data(), lineBytes));
+  const device::Grid copy{grid.axes, reinterpret_cast<const device::RankGroup*>(linesAt), next};
+  there = grids_.emplace_back(std::move(memory)).as<device::Grid>();
+  return upload(there, &copy, sizeof copy);
 }
 
 Status Engine::setOrder(const std::vector<int>& ranks) {

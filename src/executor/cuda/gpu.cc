@@ -86,7 +86,7 @@ Status Gpu::load() {
   const Current current(*this);
   // Loaded now, not by the first launch: loading may wait for kernels that run, and those may wait for the launch.
   if (const CUresult code = driver_.cuModuleLoadData(&module_, koloKernels); code != CUDA_SUCCESS) {
-    const Status why = drivers::cudaError(driver_, code, "cuModuleLoadData");
+    Status why = drivers::cudaError(driver_, code, "cuModuleLoadData");
     if (koloKernels[0] != 0 && code != CUDA_ERROR_NO_BINARY_FOR_GPU) return why;
     return error(koloUnsupported, "this library has no kernels for device {}: {} ({})", ordinal_,
                  drivers::kHowToHaveKernels, why.message());

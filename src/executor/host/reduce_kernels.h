@@ -30,8 +30,8 @@ template <int kLines>
 KOLO_HD void streamLines(Byte* dst, const Byte* src) {
   constexpr int kVectors = kLines * static_cast<int>(kLine) / kVectorBytes;
   Raw<kVectorBytes> block[kVectors];
-  for (int k = 0; k < kVectors; ++k) block[k] = load<kVectorBytes>(src + k * kVectorBytes);
-  for (int k = 0; k < kVectors; ++k) stream<kVectorBytes>(dst + k * kVectorBytes, block[k]);
+  for (std::ptrdiff_t k = 0; k < kVectors; ++k) block[k] = load<kVectorBytes>(src + k * kVectorBytes);
+  for (std::ptrdiff_t k = 0; k < kVectors; ++k) stream<kVectorBytes>(dst + k * kVectorBytes, block[k]);
 }
 
 // Whole lines past the caches, the parts of lines at the ends through them. Four pages side by side, since a
