@@ -20,8 +20,9 @@ constexpr std::size_t kSealAheadBytes =
 }  // namespace
 
 Status Channel::start(Callbacks callbacks) {
-  callbacks_ = std::move(callbacks);
-  return reactor_.add(socket_.fd(), shared_from_this());
+  Status added = reactor_.add(socket_.fd(), shared_from_this());
+  if (added.ok()) callbacks_ = std::move(callbacks);  // they may hold this object, which lasts until close() then
+  return added;
 }
 
 void Channel::send(SharedFrame frame) {

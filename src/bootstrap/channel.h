@@ -48,6 +48,7 @@ class Channel final : public Source, public std::enable_shared_from_this<Channel
   void onReadable() override;
   void onWritable() override;
   bool hasOutput() const override { return !queue_.empty() || sealedSent_ < sealed_.size(); }
+  void giveUp() override { fail("this process has no memory for what is sent over it"); }
 
  private:
   void parse();

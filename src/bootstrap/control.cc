@@ -132,17 +132,17 @@ Result<std::vector<std::string>> MemberControl::allGather(std::uint64_t key, std
   exchange->index = static_cast<std::uint32_t>(index);
   const std::uint32_t patienceMs = patience(timeoutMs);
   const auto deadline = Clock::now() + std::chrono::milliseconds(patienceMs) + kAnswerGrace;
-  std::string request = frame(Frame::kGather)
-                            .number(key)
-                            .number(sequence)
-                            .number(exchange->index)
-                            .number(patienceMs)
-                            .ranks(members)
-                            .text(mine)
-                            .take();
-  const bool posted =
-      reactor_.post([link = link_, id = MemberLink::ExchangeKey(key, sequence), exchange,
-                     request = std::move(request)]() mutable { link->gather(id, exchange, std::move(request)); });
+  const auto request = std::make_shared<const std::string>(frame(Frame::kGather)
+                                                               .number(key)
+                                                               .number(sequence)
+                                                               .number(exchange->index)
+                                                               .number(patienceMs)
+                                                               .ranks(members)
+                                                               .text(mine)
+                                                               .take());
+  const bool posted = reactor_.post([link = link_, id = MemberLink::ExchangeKey(key, sequence), exchange, request] {
+    link->gather(id, exchange, request);
+  });
   if (!posted) return error(koloInvalidUsage, "the process is exiting");
   const bool isOver = [&] {
     const WhileLent lent;

@@ -108,6 +108,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   bool onDecline(Decoder& decoder);
   void claim(const MemberPtr& member, int ranks, std::uint32_t leftMs, std::uint32_t timeoutMs);
   void refuse(const MemberPtr& member, const Status& why);
+  void turnAway(const MemberPtr& member);
   void failJob(Status why);
   bool allTold() const { return static_cast<int>(told_.size()) >= expected_; }
   void markTold(int rank);

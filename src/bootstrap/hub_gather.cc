@@ -200,8 +200,6 @@ void Hub::timeOutContribution(const GatherKey& key, std::size_t index, std::uint
   const std::string why =
       fmt::format("waited {} ms (KOLO_INIT_TIMEOUT_MS) for {} {} to take part in an exchange of {} ranks", timeoutMs,
                   missing.size() == 1 ? "rank" : "ranks", describeRanks(missing), found->second.parts.size());
-  // Only this one gives up: others may have more patience, but they cannot count on its blob any more.
-  withdraw(key, index);
   note(*member, nameFailure(why));
   member->channel->send(frame(Frame::kGatherFailed)
                             .number(key.first)
@@ -209,6 +207,9 @@ void Hub::timeOutContribution(const GatherKey& key, std::size_t index, std::uint
                             .number(static_cast<std::int32_t>(koloTimeout))
                             .text(why)
                             .take());
+  // Only this one gives up: others may have more patience, but they cannot count on its blob any more. Last, since what
+  // finds no memory is begun again.
+  withdraw(key, index);
 }
 
 void Hub::withdraw(const GatherKey& key, std::size_t index) {

@@ -17,14 +17,14 @@ void MemberLink::start(Socket socket, const Session& session) {
   joined_.finish(started);
 }
 
-void MemberLink::gather(const ExchangeKey& key, const std::shared_ptr<Exchange>& exchange, std::string frame) {
+void MemberLink::gather(const ExchangeKey& key, const std::shared_ptr<Exchange>& exchange, const SharedFrame& request) {
   if (!unusable_.ok()) return exchange->over.finish(unusable_);
   if (!exchanges_.emplace(key, exchange).second) {
     return exchange->over.finish(
         error(koloInvalidUsage, "an exchange with this key and sequence is in flight already"));
   }
   const Status sent = withoutExceptions([&] {
-    channel_->send(std::move(frame));
+    channel_->send(request);
     return Status();
   });
   if (sent.ok()) return;
@@ -33,9 +33,11 @@ void MemberLink::gather(const ExchangeKey& key, const std::shared_ptr<Exchange>&
 }
 
 void MemberLink::withdraw(const ExchangeKey& key) {
-  const auto node = exchanges_.extract(key);
-  if (node.empty() || !unusable_.ok()) return;
-  channel_->send(frame(Frame::kWithdraw).number(key.first).number(key.second).number(node.mapped()->index).take());
+  const auto found = exchanges_.find(key);
+  if (found == exchanges_.end()) return;
+  if (unusable_.ok())
+    channel_->send(frame(Frame::kWithdraw).number(key.first).number(key.second).number(found->second->index).take());
+  exchanges_.erase(found);  // last, since what finds no memory is begun again
 }
 
 // By what is so now: of two threads, the one whose news is older may come later.

@@ -78,7 +78,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   Handover& left() { return left_; }                         // any thread
   Subscriptions& subscriptions() { return subscriptions_; }  // any thread
 
-  void gather(const ExchangeKey& key, const std::shared_ptr<Exchange>& exchange, std::string frame);
+  void gather(const ExchangeKey& key, const std::shared_ptr<Exchange>& exchange, const SharedFrame& request);
   void withdraw(const ExchangeKey& key);
   // The hub comes to know whether this rank has subscriptions of the family.
   void tellHub(std::uint64_t family);

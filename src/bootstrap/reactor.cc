@@ -153,9 +153,11 @@ Status Reactor::add(int fd, std::shared_ptr<Source> source) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.fd = fd;
-  if (::epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, fd, &event) != 0) return systemError(errno, "watching a control socket");
-  sources_[fd] = std::move(source);
-  return {};
+  sources_[fd] = std::move(source);  // first: what is watched and has no source would come for ever
+  if (::epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, fd, &event) == 0) return {};
+  Status why = systemError(errno, "watching a control socket");
+  sources_.erase(fd);
+  return why;
 }
 
 void Reactor::watch(int fd, bool readable, bool writable) {
@@ -173,8 +175,10 @@ void Reactor::remove(int fd) {
 
 Reactor::TimerId Reactor::at(Clock::time_point when, Task task) {
   const TimerId id = ++lastTimer_;
-  timers_.emplace(std::pair(when, id), std::move(task));
+  decltype(timers_) made;  // so that it is known to both, or, without memory, to none
+  made.emplace(std::pair(when, id), std::move(task));
   timerTimes_.emplace(id, when);
+  timers_.merge(made);
   return id;
 }
 
@@ -240,11 +244,14 @@ void Reactor::dispatch(int fd, unsigned events) {
   }
 }
 
-// A source that finds no memory is asked again. It is looked at no more if it finds none in the end.
+// A source that finds no memory is asked again.
 void Reactor::serve(int fd, unsigned events) {
   if (insist([&] { dispatch(fd, events); })) return;
-  log::message(log::Level::kError, "a socket of the control plane was given up, for want of memory");
-  remove(fd);
+  log::message(log::Level::kError, "there is no memory to serve a socket of the control plane");
+  const auto found = sources_.find(fd);
+  if (found == sources_.end()) return;
+  const std::shared_ptr<Source> source = found->second;
+  source->giveUp();
 }
 
 // A filter that the process has got since start() refuses epoll_wait. Events are hints, so all sources look for

@@ -34,6 +34,9 @@ class Source {
   virtual bool hasOutput() const = 0;
   // Has something to say to others that are about to come, for which an exiting process should stay for some time.
   virtual bool isAwaited() const { return false; }
+  // For an event of it there has been no memory for a second. It ends, and tells those who wait for it; or it lives on,
+  // and is asked again. Throws nothing.
+  virtual void giveUp() = 0;
   // The process exits, and no event will come any more.
   virtual void onEnd() {}
 };
