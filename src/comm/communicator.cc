@@ -219,8 +219,14 @@ Communicator::~Communicator() {
   if (backend_ != nullptr) backend_->close(!isInUse);  // before what its thread may use to tell of a fault
   if (!isInUse) peers_->abandon();
   if (backend_ == nullptr) return;
-  (void)insist(
-      [this] { backend_->release(std::make_shared<const std::vector<std::unique_ptr<Window>>>(windows_.dropAll())); });
+  std::shared_ptr<std::vector<std::unique_ptr<Window>>> last;
+  (void)insist([&] {  // the windows leave their list when there is memory to hold them
+    if (last == nullptr) {
+      last = std::make_shared<std::vector<std::unique_ptr<Window>>>();
+      *last = windows_.dropAll();
+    }
+    backend_->release(last);
+  });
 }
 
 void Communicator::sayGoodbye() {

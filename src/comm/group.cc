@@ -283,6 +283,7 @@ Status runInParts(std::vector<Batch>& batches) {
   for (const Part& part : parts) takePlaces(*part.batches);
   takePlaces(here);
   for (Part& part : parts) part.stream->enqueue(std::move(part.task));
+  parts.clear();  // streams may end while this waits
   return runBatches(here.data(), here.size());
 }
 

@@ -239,11 +239,12 @@ Status HostBackend::runGroup(std::span<const Message> messages, std::span<const 
     Status status = orFail(owner_, [&] { return run(operation, nullptr); });
     if (first.ok()) first = std::move(status);
   }
-  while (!messages.empty() && !request.isOver()) {
+  if (messages.empty()) return first;
+  do {  // also if the request is over: there may be answers to be written, and bytes to be flushed
     Status failure = orFail(owner_, [&] { return owner_.messages().attend(request, nullptr, Requests::kNever); });
     if (first.ok()) first = std::move(failure);
-  }
-  return first.ok() && !messages.empty() ? request.status() : first;
+  } while (!request.isOver());
+  return first.ok() ? request.status() : first;
 }
 
 Status HostBackend::settle() {

@@ -249,8 +249,9 @@ class Messages final : public MessageEngine {
     int timeoutMs;  // as its request has it; -1: the communicator's
   };
   std::optional<Overdue> overdue(std::int64_t nowNs);
-  // Whether nothing more is done, until somebody has said why.
-  bool isStuck() const { return broken_.kind != device::Fault::kNone || doubted_ >= 0; }
+  // Whether nothing more is done, until somebody has said why. A receive is in hand between two calls if there was no
+  // memory for it.
+  bool isStuck() const { return broken_.kind != device::Fault::kNone || doubted_ >= 0 || inHand_ != nullptr; }
   bool goesStraight() const;
   Status giveUp(const device::Fault& fault, int peer);
   void endAllHere(const Status& why);

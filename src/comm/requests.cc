@@ -48,11 +48,11 @@ void Requests::startNow(const Message* messages, std::size_t count, Request& req
 }
 
 void Requests::begin(const Message* messages, std::size_t count, Request& request) {
-  if (owner_.failed()) {
-    for (std::size_t i = 0; i < count; ++i) ended(request, owner_.failure());
-    return;
-  }
   for (std::size_t i = 0; i < count; ++i) {
+    if (owner_.failed()) {  // before, or by one of these, for which there was no memory
+      ended(request, owner_.failure());
+      continue;
+    }
     try {
       owner_.messages().start(messages[i], request, i + 1 == count);
     } catch (const std::exception&) {
@@ -61,9 +61,12 @@ void Requests::begin(const Message* messages, std::size_t count, Request& reques
   }
 }
 
+// All of them or, where there is no memory, none.
 void Requests::post(const Message* messages, std::size_t count, Request& request) {
   const Lock lock(mutex_);
-  for (std::size_t i = 0; i < count; ++i) post_.push_back({messages[i], &request});
+  const std::size_t before = post_.size();
+  post_.resize(before + count);
+  for (std::size_t i = 0; i < count; ++i) post_[before + i] = {messages[i], &request};
   hasPost_.store(true, std::memory_order_relaxed);
 }
 

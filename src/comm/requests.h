@@ -84,7 +84,8 @@ class Requests {
   bool look();
   // Makes the own thread begin at once with what is left.
   void hurry();
-  // To be called before a request asks for a notice. koloSystemError: there is no thread that could give it.
+  // To be called before a request asks for a notice (Request::notify). koloSystemError: there is no thread that could
+  // give it.
   Status prepareNotices();
 
   // ---- in order with other operations
@@ -132,7 +133,7 @@ class Requests {
   using Queue = std::list<Queued>;
   struct Posted {
     Message message;
-    Request* request;
+    Request* request = nullptr;
   };
   void holdAndTakePost();
   void startPosted();

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/caller.h"
-#include "base/insist.h"
 #include "base/log.h"
 #include "base/quiet_thread.h"
 #include "comm/communicator.h"
@@ -47,14 +46,7 @@ Status Requests::prepareNotices() {
 
 void Requests::giveNoticeSoon(Request& request) {
   const Lock lock(mutex_);
-  const bool isGiven = insist([&] {
-    notices_->enqueue([&request] {
-      const InNotice inside;
-      request.giveNotice();
-      return Status();
-    });
-  });
-  if (!isGiven) log::message(log::Level::kError, "there is no memory to tell of the end of a request");
+  notices_->enqueue(request.takeNotice());
 }
 
 // Somebody leaves messages under way. Sequentially consistent with the thread's going to sleep: either it sees them, or
