@@ -100,6 +100,10 @@ void Pool::giveBack(std::uint64_t at, std::uint64_t bytes) {
 void Pool::retire(std::uint64_t at, const BlockLayout& layout, int ownRank) {
   const std::lock_guard lock(mutex_);
   retired_.push_back({at, layout, ownRank});
+  (void)withoutExceptions([this] {  // what there is no memory for is left to the next one
+    sweep();
+    return Status();
+  });
 }
 
 // REQUIRES: the lock
