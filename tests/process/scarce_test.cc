@@ -1,5 +1,6 @@
 // What a rank has no more of, memory, threads or files, is a result of the call that needed it: no call hangs or ends
-// the process, whichever of its allocations failed, and all works again once there is enough.
+// the process, whichever of its allocations failed, and all works again once there is enough. supply.h says what counts
+// as an allocation.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/resource.h>
@@ -12,7 +13,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <limits>
 #include <new>
 #include <random>
 #include <thread>
@@ -21,30 +21,23 @@
 
 #include "process/job.h"
 #include "process/roles.h"
+#include "process/supply.h"
 #include "support/seed.h"
 
 using namespace kolo::test;
 
 // ---- what is scarce
 
+namespace kolo::test {
+
+constinit Supply memorySupply, threadSupply;
+
+}  // namespace kolo::test
+
 namespace {
 
-constexpr long kNever = std::numeric_limits<long>::max();
-
-// Of a kind of thing, all that are asked for in this process are counted. Those from `first` to before `end` are
-// refused.
-struct Supply {
-  std::atomic<long> asked{0}, first{kNever}, end{kNever};
-
-  bool gives() {
-    const long number = asked.fetch_add(1) + 1;
-    return number < first.load() || number >= end.load();
-  }
-};
-constinit Supply memory, threads;
-
 void* allocate(std::size_t bytes, std::size_t alignment = alignof(std::max_align_t)) {
-  if (!memory.gives()) return nullptr;
+  if (!memorySupply.gives()) return nullptr;
   void* const got = alignment <= alignof(std::max_align_t)
                         ? std::malloc(bytes)
                         : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
@@ -78,7 +71,7 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*root)(void*),
                               void* argument) noexcept {
   static const auto create = reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
-  return threads.gives() ? create(thread, attributes, root, argument) : EAGAIN;
+  return threadSupply.gives() ? create(thread, attributes, root, argument) : EAGAIN;
 }
 
 namespace {
@@ -189,6 +182,25 @@ koloResult_t group(Program&, Program::Rank& rank) {
                        koloAllReduce(in, out + 100, 10, koloInt32, koloSum, rank.comm, nullptr), koloGroupEnd()});
 }
 
+// On one rank, messages start while the communicator's own thread is mostly in a collective.
+koloResult_t beside(Program&, Program::Rank& rank) {
+  koloRequest_t barrier = nullptr, messages = nullptr;
+  if (rank.number == 0) {
+    if (const koloResult_t begun = koloIbarrier(rank.comm, &barrier); begun != koloSuccess) return begun;
+    (void)koloRequestTest(barrier);  // the thread is to begin
+    usleep(500);
+  }
+  const int peer = 1 - rank.number;
+  koloResult_t result = firstFailure(
+      {koloGroupStart(), koloSend(rank.words[0].data(), kWords, koloInt32, peer, rank.comm, nullptr),
+       koloRecv(rank.words[1].data(), kWords, koloInt32, peer, rank.comm, nullptr), koloIgroupEnd(&messages)});
+  // What only one of them waits for does not come.
+  if (messages == nullptr) (void)koloCommRevoke(rank.comm, "messages have not begun");
+  if (messages != nullptr) result = firstFailure({result, waitAndFree(messages)});
+  if (barrier != nullptr) return firstFailure({result, waitAndFree(barrier)});
+  return result == koloSuccess ? koloBarrier(rank.comm, nullptr) : result;
+}
+
 koloResult_t split(Program&, Program::Rank& rank) {
   koloComm_t part = nullptr;
   koloResult_t result = koloCommSplit(rank.comm, 0, 0, &part, nullptr);
@@ -223,14 +235,14 @@ struct NamedStep {
   const char* name;
   Step step;
 };
-constexpr std::array kSteps{NamedStep{"join", join},       NamedStep{"addUp", addUp},    NamedStep{"list", addUpList},
-                            NamedStep{"request", request}, NamedStep{"notify", notify},  NamedStep{"stream", stream},
-                            NamedStep{"message", message}, NamedStep{"group", group},    NamedStep{"split", split},
-                            NamedStep{"window", window},   NamedStep{"destroy", destroy}};
+constexpr std::array kSteps{NamedStep{"join", join},       NamedStep{"addUp", addUp},   NamedStep{"list", addUpList},
+                            NamedStep{"request", request}, NamedStep{"notify", notify}, NamedStep{"stream", stream},
+                            NamedStep{"message", message}, NamedStep{"group", group},   NamedStep{"beside", beside},
+                            NamedStep{"split", split},     NamedStep{"window", window}, NamedStep{"destroy", destroy}};
 
 // ---- a round: the program, with one of its steps short of something
 
-struct Shortage {
+struct Short {
   Supply* of = nullptr;  // nullptr: of files
   std::size_t step = kSteps.size();
   long first = kNever, count = 1;  // which are refused, from the step's first on
@@ -246,7 +258,7 @@ class Trial {
   }
 
   // How many the step asked for.
-  long run(const Shortage& shortage) {
+  long run(const Short& shortage) {
     asked_ = 0;
     MUST_OK(koloGetUniqueId(&program_.id));
     for (Program::Rank& rank : program_.ranks) rank.hasFailed = false;
@@ -263,7 +275,7 @@ class Trial {
   bool hasFailed() const { return program_.ranks[0].hasFailed || program_.ranks[1].hasFailed; }
 
  private:
-  void begin(const Shortage& shortage) {
+  void begin(const Short& shortage) {
     Supply* const supply = shortage.of;
     if (supply == nullptr) {
       MUST(getrlimit(RLIMIT_NOFILE, &files_) == 0);
@@ -274,18 +286,16 @@ class Trial {
       MUST(setrlimit(RLIMIT_NOFILE, &few) == 0);
       return;
     }
-    const long now = supply->asked;
-    supply->end = shortage.count == kNever || shortage.first == kNever ? kNever : now + shortage.first + shortage.count;
-    supply->first = shortage.first == kNever ? kNever : now + shortage.first;
-    asked_ = now;
+    asked_ = supply->asked();
+    supply->refuse(shortage.first, shortage.count);
   }
-  void end(const Shortage& shortage) {
+  void end(const Short& shortage) {
     if (shortage.of == nullptr) {
       MUST(setrlimit(RLIMIT_NOFILE, &files_) == 0);
       return;
     }
-    shortage.of->first = kNever;
-    asked_ = shortage.of->asked - asked_;
+    shortage.of->give();
+    asked_ = shortage.of->asked() - asked_;
   }
   // A rank whose call fails gives up, so that the other one is not left waiting for it.
   void perform(Program::Rank& rank) {
@@ -315,7 +325,7 @@ class Trial {
 };
 
 Supply* supplyOf(const std::string& kind) {
-  return kind == "memory" ? &memory : kind == "threads" ? &threads : nullptr;
+  return kind == "memory" ? &memorySupply : kind == "threads" ? &threadSupply : nullptr;
 }
 
 // arguments: what is scarce; "all", or the seed of random trials and for how many milliseconds they go on.
@@ -328,19 +338,27 @@ int endure(const std::vector<std::string>& arguments) {
     asked[step] = supply == nullptr ? 12 : trial.run({supply, step}) + 2;
     MUST(!trial.hasFailed());
   }
-  const auto tryOut = [&](const Shortage& shortage) {  // what it says last is what it did not survive
+  // Whether it was felt. What it says last is what it did not survive.
+  const auto tryOut = [&](const Short& shortage) {
     std::printf("%s of %s: %ld from %ld on\n", arguments[0].c_str(), kSteps[shortage.step].name, shortage.count,
                 shortage.first);
     std::fflush(stdout);
     alarm(60 * kSlowness);
     trial.run(shortage);
+    const bool isFelt = trial.hasFailed();
     trial.run({});  // all works that follows
     MUST(!trial.hasFailed());
+    return isFelt;
   };
+  // None of the first ones: if this is not felt, nothing is refused at all.
+  const char* const needy = supply == &threadSupply ? "stream" : "join";
+  const auto* const sure =
+      std::find_if(kSteps.begin(), kSteps.end(), [&](const NamedStep& each) { return !std::strcmp(each.name, needy); });
+  MUST(tryOut({supply, static_cast<std::size_t>(sure - kSteps.begin()), 1, 100}));
   if (arguments[1] == "all") {
     for (std::size_t step = 0; step < kSteps.size(); ++step) {
       for (long first = 1; first <= asked[step]; ++first) {
-        for (const long count : {1L, 100L}) tryOut({supply, step, first, count});
+        for (const long count : {1L, 100L}) (void)tryOut({supply, step, first, count});
       }
     }
     return 0;
@@ -350,7 +368,7 @@ int endure(const std::vector<std::string>& arguments) {
   while (std::chrono::steady_clock::now() < end) {
     const std::size_t step = random() % kSteps.size();
     const long first = 1 + static_cast<long>(random() % static_cast<std::uint64_t>(asked[step]));
-    tryOut({supply, step, first, std::array{1L, 3L, 20L, 100L}[random() % 4]});
+    (void)tryOut({supply, step, first, std::array{1L, 3L, 20L, 100L}[random() % 4]});
   }
   return 0;
 }
