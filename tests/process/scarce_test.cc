@@ -68,8 +68,9 @@ void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); 
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
-extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*root)(void*),
-                              void* argument) noexcept {
+// Visible, so that the standard library finds it.
+extern "C" [[gnu::visibility("default")]] int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                                                             void* (*root)(void*), void* argument) noexcept {
   static const auto create = reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
   return threadSupply.gives() ? create(thread, attributes, root, argument) : EAGAIN;
 }
