@@ -31,7 +31,7 @@ namespace {
 
 // Without an allocation, as the checks of Catch are not.
 bool comes(const std::atomic<bool>& event) {
-  for (const auto end = Clock::now() + 30s; !event && Clock::now() < end;) std::this_thread::sleep_for(1ms);
+  for (const auto end = Clock::now() + 20s; !event && Clock::now() < end;) std::this_thread::sleep_for(1ms);
   return event;
 }
 
