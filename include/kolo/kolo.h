@@ -849,7 +849,7 @@ KOLO_API koloResult_t koloIscatterv(const void* sendbuf, const size_t* sendcount
  * (koloSetTimeout) that is in force where the group ends.
  * Parameters: request: place for the handle.
  * Errors: koloInvalidUsage without an open group, for an inner group, for an operation on a stream, and for a group
- *   that makes communicators. On an error nothing has begun. */
+ *   that makes communicators. On an error nothing has begun; with koloOutOfMemory the group is closed all the same. */
 KOLO_API koloResult_t koloIgroupEnd(koloRequest_t* request);
 
 /* Tells the result of a request's operation, or koloInProgress while it is not done.

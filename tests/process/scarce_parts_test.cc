@@ -212,6 +212,22 @@ TEST_CASE("receives of one call end though there is no memory for the messages t
   for (koloComm_t comm : comms) (void)koloCommAbort(comm);
 }
 
+TEST_CASE("a group ends though there is no memory for its request", "[optimised]") {
+  if (kSanitized) return;
+  std::thread([] {  // which has no spare request
+    koloResult_t begun = koloGroupStart(), ended = koloSuccess;
+    koloRequest_t request = nullptr;
+    {
+      const Shortage all(memorySupply, 1, kNever);
+      ended = koloIgroupEnd(&request);
+    }
+    CHECK(begun == koloSuccess);
+    CHECK(ended == koloOutOfMemory);
+    CHECK(koloGroupEnd() == koloInvalidUsage);  // none is open
+  })
+      .join();
+}
+
 TEST_CASE("a notice needs no memory once it has been asked for", "[optimised]") {
   if (kSanitized) return;
   const std::array<koloComm_t, 2> comms = twoComms();
