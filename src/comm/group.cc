@@ -297,7 +297,10 @@ Status submit(Held<Communicator>& communicator, const Target& target, const Mess
   return submitEither(communicator, target, message);
 }
 
-void groupStart() { ++caller.openGroups; }
+void groupStart() {
+  (void)group();  // its memory comes first: an open group needs none to end
+  ++caller.openGroups;
+}
 
 void groupRefuse(const Status& status) {
   if (caller.openGroups > 0 && group().refused.ok()) group().refused = status;
