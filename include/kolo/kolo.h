@@ -857,7 +857,7 @@ KOLO_API koloResult_t koloIscatterv(const void* sendbuf, const size_t* sendcount
  * (koloSetTimeout) that is in force where the group ends.
  * Parameters: request: place for the handle.
  * Errors: koloInvalidUsage without an open group, for an inner group, for an operation on a stream, and for a group
- *   that makes communicators. On an error nothing has begun. */
+ *   that makes communicators. On an error nothing has begun; with koloOutOfMemory the group is closed all the same. */
 KOLO_API koloResult_t koloIgroupEnd(koloRequest_t* request);
 
 /* Tells the result of a request's operation, or koloInProgress while it is not done.
@@ -903,7 +903,7 @@ typedef void (*koloNotifyFunction_t)(koloResult_t result, const char* message, v
 /* Sets the function that is called when a request's operation is done.
  * Parameters: function: not NULL; context: passed to the function, and must live until it was called.
  * Errors: koloInvalidUsage if the request has such a function already. koloSystemError if the system gives no thread to
- *   call the function; then it is not called. */
+ *   call the function, koloOutOfMemory if there is no memory for the call; then it is not called. */
 KOLO_API koloResult_t koloRequestNotify(koloRequest_t request, koloNotifyFunction_t function, void* context);
 /* Gives a request back.
  * An operation that is not done goes on, and needs its buffers until it is done.

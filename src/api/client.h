@@ -14,8 +14,8 @@
 namespace kolo::api {
 
 // What a function returns whose body has failed. Its message is kept.
-koloResult_t keepError(const char* function, const Status& status);
-koloResult_t keepException(const char* function);  // REQUIRES: one is being handled
+koloResult_t keepError(const char* function, const Status& status) noexcept;
+koloResult_t keepException(const char* function) noexcept;  // REQUIRES: one is being handled
 
 // Runs the body of an API function, in the usual floating-point mode. calculates: false for what finds the mode itself
 // where it needs it.

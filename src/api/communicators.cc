@@ -66,10 +66,9 @@ Status refuseEnd() {
 
 // Makes every operation fail, on all ranks. reason: "", or more words.
 void revoke(comm::Communicator& communicator, const char* function, const std::string& reason) {
-  communicator.failureState().fail(
-      {koloAborted, communicator.membership().jobRank(communicator.rank()),
-       fmt::format("rank {} called {} on communicator {}{}{}", communicator.rank(), function,
-                   communicator.options().name, reason.empty() ? "" : ": ", reason)});
+  communicator.failureState().fail({error(koloAborted, "rank {} called {} on communicator {}{}{}", communicator.rank(),
+                                          function, communicator.options().name, reason.empty() ? "" : ": ", reason),
+                                    communicator.membership().jobRank(communicator.rank())});
 }
 
 }  // namespace
@@ -80,9 +79,9 @@ Status deliver(koloComm_t* place, comm::Owned communicator) {
   koloComm_t handle = nullptr;
   if (Status given = giveHandle(&handle, communicators, std::move(communicator), "communicator"); !given.ok()) {
     // NOLINTNEXTLINE(bugprone-use-after-move): it was moved from only if it has a handle
-    communicator->failureState().fail({given.code(), communicator->membership().control->rank(),
-                                       fmt::format("rank {} cannot use communicator {}: {}", communicator->rank(),
-                                                   communicator->options().name, given.message())});
+    communicator->failureState().fail({error(given.code(), "rank {} cannot use communicator {}: {}",
+                                             communicator->rank(), communicator->options().name, given.message()),
+                                       communicator->membership().control->rank()});
     return given;
   }
   turn.leanOn(communicators.biasOf(reinterpret_cast<std::uintptr_t>(handle)));
@@ -98,7 +97,7 @@ Status dropOwner(koloComm_t comm) {
     const comm::References::Left left = communicator->references().drop();
     if (left == comm::References::Left::kOthers) return {};
     if (left == comm::References::Left::kNobodyBefore) return notACommunicator(comm);
-    status = finalize(*communicator);
+    status = withoutExceptions([&] { return finalize(*communicator); });
   }
   comm::Communicator* const communicator = communicators.retire(reinterpret_cast<std::uintptr_t>(comm));
   if (communicator == nullptr) return status;  // another thread has aborted it meanwhile
@@ -270,7 +269,7 @@ KOLO_API koloResult_t koloCommAbort(koloComm_t comm) {
     KOLO_TRY(refuseEnd());
     comm::Communicator* const communicator = communicators.retire(reinterpret_cast<std::uintptr_t>(comm));
     if (communicator == nullptr) return notACommunicator(comm);  // of several threads, one gets it
-    revoke(*communicator, function, {});
+    revoke(*communicator, function, "");
     communicator->turn().drain();
     destroy(comm, communicator);
     return {};

@@ -19,10 +19,24 @@ std::string& lastError() {
   return ofThread<LastError>().message;
 }
 
-koloResult_t keepError(const char* function, const Status& status) {
+namespace {
+
+// What there is no memory for is left out; so is the message of an earlier error.
+template <class... Args>
+void keepWords(fmt::format_string<Args...> format, Args&&... args) noexcept {
+  try {
+    lastError().clear();
+    lastError() = fmt::format(format, std::forward<Args>(args)...);
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+}  // namespace
+
+koloResult_t keepError(const char* function, const Status& status) noexcept {
   if (status.code() == koloInProgress) return koloInProgress;  // no error
-  lastError() = fmt::format("{}: {}", function, status.message());
-  if (!isForkedInUse()) log::info("{}", lastError());
+  keepWords("{}: {}", function, status.message());
+  if (!isForkedInUse()) log::info("{}: {}", function, status.message());
   return status.code();
 }
 
@@ -31,16 +45,21 @@ Status refuse(Status why) {
   return why;
 }
 
-koloResult_t keepException(const char* function) {
+koloResult_t keepException(const char* function) noexcept {
   try {
     throw;
   } catch (const std::bad_alloc&) {
-    lastError().clear();
+    keepWords("{}: out of memory", function);
+    // What a group lacks is not left out: its end fails, too.
+    (void)withoutExceptions([] {
+      comm::groupRefuse(Status(koloOutOfMemory, "out of memory"));
+      return Status();
+    });
     return koloOutOfMemory;
   } catch (const std::system_error& why) {
     return keepError(function, noThread(why, "it needs a thread"));
   } catch (const std::exception& problem) {
-    lastError() = problem.what();
+    keepWords("{}: {}", function, problem.what());
   } catch (...) {
   }
   return koloInternalError;

@@ -110,7 +110,7 @@ template <class Start>
 Status giveRequest(koloRequest_t* place, Start&& start) {
   KOLO_TRY(checkResult("request", place));
   KOLO_ASSIGN(const NewRequest made, makeRequest());
-  Status status = start(*made.request);
+  Status status = withoutExceptions([&] { return start(*made.request); });
   if (status.ok()) {
     *place = reinterpret_cast<koloRequest_t>(made.handle);
   } else {  // nothing has begun

@@ -93,7 +93,16 @@ KOLO_API koloResult_t koloSetTimeout(int timeoutMs) {
 KOLO_API koloResult_t koloIgroupEnd(koloRequest_t* request) {
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(refuseInReduction());
-    return giveRequest(request, [](comm::Request& made) { return comm::groupEnd(made); });
+    bool isEnded = false;
+    Status status = withoutExceptions([&] {
+      return giveRequest(request, [&](comm::Request& made) {
+        isEnded = true;
+        return comm::groupEnd(made);
+      });
+    });
+    if (isEnded || status.code() != koloOutOfMemory || caller.openGroups != 1) return status;
+    comm::groupRefuse(status);  // where there is no memory for a request, the group ends, and nothing of it runs
+    return comm::groupEnd();
   });
 }
 

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <ctime>
+#include <iterator>
 #include <string>
 
 #include "base/descriptor.h"
@@ -53,12 +54,20 @@ const File& destination() {
 
 Status openFile() { return destination().status; }
 
-void write(Level level, std::string_view text) {
+void write(Level level, fmt::string_view format, fmt::format_args args) noexcept {
   static constexpr const char* kNames[] = {"error", "warn", "info", "debug"};
-  std::FILE* const file = destination().file;
-  const std::string line = fmt::format("kolo[{}] {}: {}\n", getpid(), kNames[static_cast<int>(level)], text);
-  std::fwrite(line.data(), 1, line.size(), file);  // one call, so that lines of several ranks do not mix
-  std::fflush(file);
+  fmt::memory_buffer line;  // on the stack, up to a few hundred characters
+  try {
+    fmt::format_to(std::back_inserter(line), "kolo[{}] {}: ", getpid(), kNames[static_cast<int>(level)]);
+    fmt::vformat_to(std::back_inserter(line), format, args);
+    line.push_back('\n');
+    std::FILE* const file = destination().file;
+    std::fwrite(line.data(), 1, line.size(), file);  // one call, so that lines of several ranks do not mix
+    std::fflush(file);
+  } catch (const std::exception&) {
+    std::fprintf(stderr, "kolo[%d] %s: no memory for: %.*s\n", getpid(), kNames[static_cast<int>(level)],
+                 static_cast<int>(format.size()), format.data());
+  }
 }
 
 }  // namespace kolo::log

@@ -18,7 +18,8 @@ enum class Level : int { kError = 0, kWarn = 1, kInfo = 2, kDebug = 3 };
 // -1 until the first message reads the setting.
 extern std::atomic<int> threshold;
 bool enabledSlow(Level level);
-void write(Level level, std::string_view text);
+// Throws nothing: of a message for which there is no memory, the format is written.
+void write(Level level, fmt::string_view format, fmt::format_args args) noexcept;
 // Opens KOLO_DEBUG_FILE; koloInvalidEnvironment and why if that cannot be written, and then messages go to standard
 // error.
 Status openFile();
@@ -30,7 +31,7 @@ inline bool enabled(Level level) {
 
 template <class... Args>
 void message(Level level, fmt::format_string<Args...> format, Args&&... args) {
-  if (enabled(level)) write(level, fmt::format(format, std::forward<Args>(args)...));
+  if (enabled(level)) write(level, format, fmt::make_format_args(args...));
 }
 template <class... Args>
 void warn(fmt::format_string<Args...> format, Args&&... args) {

@@ -6,9 +6,11 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <exception>
 #include <future>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -45,6 +47,8 @@ int startQuietly(std::thread& thread, const char* name, Function&& function) {
     thread = startQuietly(std::forward<Function>(function));
   } catch (const std::system_error& failure) {
     return failure.code().value();
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
   }
   (void)pthread_setname_np(thread.native_handle(), name);
   return 0;

@@ -1,55 +1,78 @@
 // Status and Result<T>: how every internal function says that it failed. No exception crosses the C boundary.
+//
+// Thread safety: each object belongs to one thread at a time; its copies may belong to others.
 #pragma once
 
 #include <fmt/format.h>
 #include <kolo/kolo.h>
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
-#include <memory>
 #include <new>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
 namespace kolo {
 
-// A pointer's worth: success is a null pointer, so the hot path neither builds nor destroys a string.
+// A pointer's worth: success is a null pointer, so the hot path neither builds nor destroys a string. Copies share what
+// they say. Neither an error nor a copy of one throws, so that what reports the end of memory needs none: an error for
+// whose message there is no memory keeps its code.
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(koloResult_t code, std::string message);
-  Status(Status&&) noexcept = default;
-  Status& operator=(Status&&) noexcept = default;
-  Status(const Status& other) : failure_(other.failure_ ? std::make_unique<Failure>(*other.failure_) : nullptr) {}
-  Status& operator=(const Status& other) { return *this = Status(other); }
+  Status(koloResult_t code, std::string message) noexcept;
+  Status(Status&& other) noexcept : failure_(std::exchange(other.failure_, nullptr)) {}
+  Status(const Status& other) noexcept : failure_(other.failure_) {
+    if (failure_ != nullptr) failure_->copies.fetch_add(1, std::memory_order_relaxed);  // there is one already
+  }
+  Status& operator=(Status other) noexcept {
+    std::swap(failure_, other.failure_);
+    return *this;
+  }
+  ~Status() {
+    if (failure_ != nullptr) release();
+  }
+
+  // The same as error(), of arguments whose types have been erased.
+  static Status of(koloResult_t code, fmt::string_view format, fmt::format_args args) noexcept;
 
   bool ok() const { return failure_ == nullptr; }
-  koloResult_t code() const { return failure_ ? failure_->code : koloSuccess; }
+  koloResult_t code() const { return failure_ != nullptr ? failure_->code : koloSuccess; }
   // Empty for success.
   const std::string& message() const;
 
  private:
   struct Failure {
-    koloResult_t code;
+    mutable std::atomic<std::uint32_t> copies{1};
+    koloResult_t code = koloSuccess;
     std::string message;
   };
-  std::unique_ptr<Failure> failure_;
+  friend struct Wordless;
+  void release() noexcept;
+
+  const Failure* failure_ = nullptr;
 };
 
 // error(koloInvalidRoot, "root is {}, expected 0..{}", root, n - 1)
 template <class... Args>
-Status error(koloResult_t code, fmt::format_string<Args...> format, Args&&... args) {
-  return {code, fmt::format(format, std::forward<Args>(args)...)};
+Status error(koloResult_t code, fmt::format_string<Args...> format, Args&&... args) noexcept {
+  return Status::of(code, format, fmt::make_format_args(args...));
 }
 
 // "…: No such file (errno 2)" for a failed system call. Of a limit that was reached, also what it is and how to raise
 // it.
-Status systemError(int errnum, const std::string& what);
+Status systemError(int errnum, std::string_view what) noexcept;
 
 // "making a communicator needs a thread, and the system gives none: ...", and how to raise the limit.
-Status noThread(const std::exception& why, const std::string& need);
+Status noThreadFor(const std::exception& why, fmt::string_view need, fmt::format_args args) noexcept;
+template <class... Args>
+Status noThread(const std::exception& why, fmt::format_string<Args...> need, Args&&... args) noexcept {
+  return noThreadFor(why, need, fmt::make_format_args(args...));
+}
 
 // Of another rank's word: a code that is no failure's, where one was to come, is koloRemoteError.
 constexpr koloResult_t failureCode(std::int32_t said) {
@@ -65,9 +88,9 @@ auto withoutExceptions(Work&& work, const char* need = "making a communicator ne
   } catch (const std::bad_alloc&) {
     return Status(koloOutOfMemory, "out of memory");
   } catch (const std::system_error& why) {
-    return noThread(why, need);
+    return noThread(why, "{}", need);
   } catch (const std::exception& why) {
-    return Status(koloInternalError, why.what());
+    return error(koloInternalError, "{}", why.what());
   }
 }
 

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <new>
 
+#include "base/insist.h"
+
 namespace kolo::bootstrap {
 namespace {
 
@@ -18,14 +20,15 @@ constexpr std::size_t kSealAheadBytes =
 }  // namespace
 
 Status Channel::start(Callbacks callbacks) {
-  callbacks_ = std::move(callbacks);
-  return reactor_.add(socket_.fd(), shared_from_this());
+  Status added = reactor_.add(socket_.fd(), shared_from_this());
+  if (added.ok()) callbacks_ = std::move(callbacks);  // they may hold this object, which lasts until close() then
+  return added;
 }
 
 void Channel::send(SharedFrame frame) {
   if (!socket_.valid() || closing_) return;
-  queuedBytes_ += frame->size();
   queue_.push_back(std::move(frame));
+  queuedBytes_ += queue_.back()->size();
   if (queuedBytes_ > kMaxQueuedBytes) {
     // Through the loop: a caller that sends to many must not see the list of members change under it.
     reactor_.post([self = shared_from_this()] { self->fail("it does not read what is sent to it"); });
@@ -49,7 +52,7 @@ void Channel::close() {
   sealed_.clear();
   sealedSent_ = 0;
   // Not cleared here: one of them may be running, and their captures would go under its feet.
-  reactor_.later([self = shared_from_this()] { self->callbacks_ = {}; });
+  (void)insist([&] { reactor_.later([self = shared_from_this()] { self->callbacks_ = {}; }); });
 }
 
 void Channel::closeWhenSent() {
@@ -58,11 +61,11 @@ void Channel::closeWhenSent() {
   reactor_.watch(socket_.fd(), false, true);
 }
 
-void Channel::fail(const std::string& why) {
+void Channel::fail(std::string_view why) {
   if (!socket_.valid()) return;
   const bool tell = !closing_;
   close();
-  if (tell) callbacks_.onClosed(why);
+  if (tell) (void)insist([&] { callbacks_.onClosed(why); });
 }
 
 void Channel::onReadable() {
@@ -76,8 +79,9 @@ void Channel::onReadable() {
       if (errnum == EINTR) continue;
       if (errnum == EAGAIN || errnum == EWOULDBLOCK) return;
       // A reset is how the kernel closes the socket of a process that died with bytes unread.
-      return fail(errnum == ECONNRESET ? "connection closed"
-                                       : fmt::format("connection lost: {}", std::strerror(errnum)));
+      if (errnum == ECONNRESET) return fail("connection closed");
+      char text[128];
+      return fail(error(koloRemoteError, "connection lost: {}", strerror_r(errnum, text, sizeof text)).message());
     }
     if (closing_) {
       input_.clear();
@@ -116,10 +120,9 @@ void Channel::onWritable() { flush(); }
 void Channel::flush() {
   while (socket_.valid()) {
     while (!queue_.empty() && sealed_.size() < kSealAheadBytes) {
-      const SharedFrame next = std::move(queue_.front());
+      session_.seal(*queue_.front(), sealed_);  // or there is no memory, and nothing has happened
+      queuedBytes_ -= queue_.front()->size();
       queue_.pop_front();
-      queuedBytes_ -= next->size();
-      session_.seal(*next, sealed_);
     }
     if (sealed_.empty()) break;
     const ssize_t sent = ::send(socket_.fd(), sealed_.data() + sealedSent_, sealed_.size() - sealedSent_, MSG_NOSIGNAL);

@@ -27,8 +27,8 @@ class Channel final : public Source, public std::enable_shared_from_this<Channel
   struct Callbacks {
     // False: the frame is malformed, the connection is to be given up.
     std::function<bool(std::string_view frame)> onFrame;
-    // The connection is gone for good; why, in words. Not after close().
-    std::function<void(const std::string& why)> onClosed;
+    // The connection is gone for good; why, in words. Not after close(). It is called again if it finds no memory.
+    std::function<void(std::string_view why)> onClosed;
   };
 
   Channel(Reactor& reactor, Socket socket, const Session& session)
@@ -48,11 +48,12 @@ class Channel final : public Source, public std::enable_shared_from_this<Channel
   void onReadable() override;
   void onWritable() override;
   bool hasOutput() const override { return !queue_.empty() || sealedSent_ < sealed_.size(); }
+  void giveUp() override { fail("this process has no memory for what is sent over it"); }
 
  private:
   void parse();
   void flush();
-  void fail(const std::string& why);
+  void fail(std::string_view why);
 
   Reactor& reactor_;
   Socket socket_;

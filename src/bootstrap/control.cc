@@ -6,6 +6,7 @@
 
 #include "base/caller.h"
 #include "base/fork.h"
+#include "base/insist.h"
 #include "base/log.h"
 #include "bootstrap/dial.h"
 #include "bootstrap/hub.h"
@@ -36,7 +37,7 @@ class MemberControl final : public Control {
                 std::string hub)
       : reactor_(reactor), link_(std::move(link)), secret_(secret), rank_(rank), ranks_(ranks), hub_(std::move(hub)) {}
   ~MemberControl() override {
-    (void)reactor_.call([this] { link_->close(); });
+    (void)insist([this] { (void)reactor_.call([this] { link_->close(); }); });
   }
 
   int rank() const override { return rank_; }
@@ -64,7 +65,7 @@ class MemberControl final : public Control {
 
   void reportFailure(std::uint64_t key, const Failure& failure, std::uint64_t family) override {
     (void)reactor_.call([&] {
-      tellHubHere(secret_, rank_, failure.message);
+      tellHubHere(secret_, rank_, failure.why.message());
       link_->report(key, failure, family != 0 ? family : key);
     });
   }
@@ -79,7 +80,9 @@ class MemberControl final : public Control {
   }
 
   void leave() override {
-    if (!reactor_.post([link = link_] { link->leave(); }) || reactor_.onReactorThread()) return;
+    bool isPosted = false;
+    (void)insist([&] { isPosted = reactor_.post([link = link_] { link->leave(); }); });
+    if (!isPosted || reactor_.onReactorThread()) return;
     // Until the hub has it: closing a socket with unread input resets the connection and may destroy a goodbye on its
     // way.
     if (!link_->left().wait(Clock::now() + kFarewellLimit)) {
@@ -91,7 +94,7 @@ class MemberControl final : public Control {
  private:
   Status check(const std::vector<int>& members, int index, std::string_view mine) const;
   void tellHub(std::uint64_t family) {
-    (void)reactor_.post([link = link_, family] { link->tellHub(family); });
+    (void)insist([&] { (void)reactor_.post([link = link_, family] { link->tellHub(family); }); });
   }
 
   const InUse inUse_;
@@ -129,17 +132,17 @@ Result<std::vector<std::string>> MemberControl::allGather(std::uint64_t key, std
   exchange->index = static_cast<std::uint32_t>(index);
   const std::uint32_t patienceMs = patience(timeoutMs);
   const auto deadline = Clock::now() + std::chrono::milliseconds(patienceMs) + kAnswerGrace;
-  std::string request = frame(Frame::kGather)
-                            .number(key)
-                            .number(sequence)
-                            .number(exchange->index)
-                            .number(patienceMs)
-                            .ranks(members)
-                            .text(mine)
-                            .take();
-  const bool posted =
-      reactor_.post([link = link_, id = MemberLink::ExchangeKey(key, sequence), exchange,
-                     request = std::move(request)]() mutable { link->gather(id, exchange, std::move(request)); });
+  const auto request = std::make_shared<const std::string>(frame(Frame::kGather)
+                                                               .number(key)
+                                                               .number(sequence)
+                                                               .number(exchange->index)
+                                                               .number(patienceMs)
+                                                               .ranks(members)
+                                                               .text(mine)
+                                                               .take());
+  const bool posted = reactor_.post([link = link_, id = MemberLink::ExchangeKey(key, sequence), exchange, request] {
+    link->gather(id, exchange, request);
+  });
   if (!posted) return error(koloInvalidUsage, "the process is exiting");
   const bool isOver = [&] {
     const WhileLent lent;

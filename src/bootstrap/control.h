@@ -32,10 +32,14 @@ constexpr std::uint64_t kPartialSequence = std::uint64_t{1} << 63;
 
 // Why a communicator, or a rank of the job, is of no more use.
 struct Failure {
-  koloResult_t code = koloSuccess;  // koloRemoteError: a rank died; koloAborted; koloMismatch; koloTimeout
-  int rank = -1;                    // job rank of the culprit; -1 unknown
-  std::string message;
+  Status why;            // koloRemoteError: a rank died; koloAborted; koloMismatch; koloTimeout
+  int rank = -1;         // job rank of the culprit; -1 unknown
   bool isDeath = false;  // of `rank`, as the control plane itself noticed it: no rank's report
+
+  Failure() = default;
+  Failure(Status given, int culprit) : why(std::move(given)), rank(culprit) {}
+  Failure(koloResult_t code, int culprit, std::string message, bool isDeathOfIt = false)
+      : why(code, std::move(message)), rank(culprit), isDeath(isDeathOfIt) {}
 };
 
 // What another rank answers.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/insist.h"
 #include "base/log.h"
 
 namespace kolo::bootstrap {
@@ -20,17 +21,17 @@ SharedFrame shared(Encoder& encoder) { return std::make_shared<const std::string
 void Hub::admit(Socket socket, const Session& session) {
   const auto member = std::make_shared<Member>();
   member->channel = std::make_shared<Channel>(reactor_, std::move(socket), session);
-  const Status started = member->channel->start(
-      {.onFrame = [self = shared_from_this(), member](std::string_view bytes) { return self->onFrame(member, bytes); },
-       .onClosed = [self = shared_from_this(), member](const std::string& why) { self->onClosed(member, why); }});
-  if (started.ok()) {
-    unjoined_.insert(member);
-  } else {
-    log::warn("a rank was turned away: {}", started.message());
-    member->channel->close();
-    failJob(
-        error(koloRemoteError, "pid {} on {} cannot serve all ranks: {}", ::getpid(), hostName(), started.message()));
-  }
+  unjoined_.insert(member);
+  const Status started = withoutExceptions([&, self = shared_from_this()] {
+    return member->channel->start(
+        {.onFrame = [self, member](std::string_view bytes) { return self->onFrame(member, bytes); },
+         .onClosed = [self, member](std::string_view why) { self->onClosed(member, why); }});
+  });
+  if (started.ok()) return;
+  unjoined_.erase(member);
+  log::warn("a rank was turned away: {}", started.message());
+  member->channel->close();
+  failJob(error(koloRemoteError, "pid {} on {} cannot serve all ranks: {}", ::getpid(), hostName(), started.message()));
 }
 
 bool Hub::onFrame(const MemberPtr& member, std::string_view bytes) {
@@ -69,8 +70,7 @@ bool Hub::onJoin(const MemberPtr& member, Decoder& decoder) {
   member->rank = rank;
   unjoined_.erase(member);
   if (failed()) {
-    refuse(member, failed_);
-    markTold(rank);
+    turnAway(member);
     return true;
   }
   if (version != KOLO_VERSION_CODE) {
@@ -144,20 +144,25 @@ void Hub::refuse(const MemberPtr& member, const Status& why) {
   member->channel->push();  // before this process's own ranks know, whose program may end it
 }
 
+// The job has failed, and the rank is told so. Where there is no memory, its connection ends without a word.
+void Hub::turnAway(const MemberPtr& member) {
+  reactor_.cancel(member->joinTimer);
+  if (!insist([&] { refuse(member, failed_); })) member->channel->close();
+  (void)insist([&] { markTold(member->rank); });
+}
+
+// Where there is no memory, nothing has happened; or all is done.
 void Hub::failJob(Status why) {
   if (failed() || complete_) return;
+  reactor_.at(Clock::now() + kFailedJobKept, [self = shared_from_this()] { self->finish(); });
   failed_ = std::move(why);
   // A rank that comes after the time to join is not waited for.
   if (failed_.code() != koloTimeout) awaitedUntil_ = Clock::now() + kLastWordsTime;
   for (Slot& slot : slots_) {
-    if (slot.member == nullptr) continue;
-    reactor_.cancel(slot.member->joinTimer);
-    refuse(slot.member, failed_);
-    markTold(slot.member->rank);
+    if (slot.member != nullptr) turnAway(slot.member);
     slot = Slot();
   }
   alive_ = 0;
-  reactor_.at(Clock::now() + kFailedJobKept, [self = shared_from_this()] { self->finish(); });
 }
 
 void Hub::markTold(int rank) {
@@ -171,11 +176,15 @@ void Hub::whenTold(std::function<void()> task) {
 }
 
 void Hub::runToldTasks() {
-  for (const std::function<void()>& task : std::exchange(toldTasks_, {})) task();
+  while (!toldTasks_.empty()) {
+    const std::function<void()> task = std::move(toldTasks_.back());
+    toldTasks_.pop_back();
+    (void)insist(task);
+  }
 }
 
+// Where there is no memory, the job is not complete, and fails with the rank that has come last.
 void Hub::welcomeAll() {
-  complete_ = true;
   std::vector<int> housemates;
   for (const Slot& slot : slots_) {
     reactor_.cancel(slot.member->joinTimer);
@@ -184,10 +193,17 @@ void Hub::welcomeAll() {
   Encoder welcome = frame(Frame::kWelcome);
   welcome.number(static_cast<std::uint32_t>(::getpid())).text(hostName()).ranks(housemates);
   broadcast(shared(welcome), false);
+  complete_ = true;
 }
 
+// What needs memory comes before the connection is closing: where there is none, it is lost, which onClosed() tells.
 void Hub::onLeave(const MemberPtr& member) {
   const int rank = member->rank;
+  // A rank often leaves because another has died: the ranks that miss the first one are to hear of the second. It may
+  // have learnt of the death before the hub has told it.
+  const bool isAfterDeath = member->known.empty() && !lastDeath_.empty();
+  std::string farewell = fmt::format("{} has left the job{}", describe(*member),
+                                     isAfterDeath ? ", after " + lastDeath_ + " had died" : "");
   if (complete_ && member->process == processIdentity()) {
     Encoder news = frame(Frame::kHostLeft);
     news.number(static_cast<std::int32_t>(rank));
@@ -196,18 +212,15 @@ void Hub::onLeave(const MemberPtr& member) {
   member->channel->send(frame(Frame::kFarewell).take());
   member->channel->closeWhenSent();
   if (complete_) {
-    // A rank often leaves because another has died: the ranks that miss the first one are to hear of the second. It may
-    // have learnt of the death before the hub has told it.
-    const bool isAfterDeath = member->known.empty() && !lastDeath_.empty();
-    goneFromJob(rank, State::kLeft,
-                fmt::format("{} has left the job{}", describe(*member),
-                            isAfterDeath ? ", after " + lastDeath_ + " had died" : ""));
+    goneFromJob(rank, State::kLeft, std::move(farewell));
   } else {
-    fail(rank, expected_, error(koloRemoteError, "{} gave up while ranks were joining", describe(*member)));
+    (void)insist([&] {
+      fail(rank, expected_, error(koloRemoteError, "{} gave up while ranks were joining", describe(*member)));
+    });
   }
 }
 
-void Hub::onClosed(const MemberPtr& member, const std::string& why) {
+void Hub::onClosed(const MemberPtr& member, std::string_view why) {
   unjoined_.erase(member);
   if (member->rank < 0) return;
   const Slot* const slot = slots_.empty() ? nullptr : &slots_[static_cast<std::size_t>(member->rank)];
@@ -216,16 +229,18 @@ void Hub::onClosed(const MemberPtr& member, const std::string& why) {
     return fail(member->rank, expected_,
                 error(koloRemoteError, "{} died while ranks were joining: {}", describe(*member), why));
   }
+  lastDeath_ = describe(*member);
+  std::string farewell = fmt::format("{} died: {}", lastDeath_, why);
+  newlyDead_.reserve(newlyDead_.size() + 1);
   if (newlyDead_.empty()) {
     // After the events of this round: deaths of one moment, a node's or a job's, are told in one frame.
     reactor_.post([self = shared_from_this()] { self->flushDeaths(); });
   }
   newlyDead_.push_back(member->rank);
-  lastDeath_ = describe(*member);
-  goneFromJob(member->rank, State::kDead, fmt::format("{} died: {}", describe(*member), why));
+  goneFromJob(member->rank, State::kDead, std::move(farewell));
 }
 
-// REQUIRES: complete_, and the rank is joined
+// REQUIRES: complete_, and the rank is joined. Throws nothing.
 void Hub::goneFromJob(int rank, State state, std::string farewell) {
   Slot& slot = slots_[static_cast<std::size_t>(rank)];
   const MemberPtr member = std::move(slot.member);
@@ -233,10 +248,13 @@ void Hub::goneFromJob(int rank, State state, std::string farewell) {
   slot = Slot{state, nullptr, std::move(farewell), isOfLate ? std::move(member->known) : std::string()};
   while (!member->subscriptions.empty()) unsubscribe(member, *member->subscriptions.begin());
   ++gone_;
-  failHopelessGathers();
+  (void)insist([&] { failHopelessGathers(); });
   if (--alive_ > 0) return;
   // What was kept of contributions holds this object through its timers.
-  while (!gathers_.empty()) failGather(gathers_.begin()->first, error(koloRemoteError, "no rank is left"), {});
+  for (const auto& [key, gather] : gathers_) {
+    for (const Contribution& part : gather.parts) reactor_.cancel(part.timer);
+  }
+  gathers_.clear();
   finish();
 }
 
@@ -247,6 +265,7 @@ void Hub::finish() {
   over_(this);
 }
 
+// The dead stay noted until all have been told: for want of memory, this may be done again.
 void Hub::flushDeaths() {
   const auto slotOf = [this](int rank) -> const Slot& { return slots_[static_cast<std::size_t>(rank)]; };
   std::stable_partition(newlyDead_.begin(), newlyDead_.end(), [&](int rank) { return slotOf(rank).known.empty(); });
@@ -259,9 +278,9 @@ void Hub::flushDeaths() {
   for (const int rank : newlyDead_) {
     news.number(static_cast<std::int32_t>(rank)).text(slotOf(rank).words());
   }
-  newlyDead_.clear();
   broadcast(shared(news), false);
-  failHopelessGathers();
+  newlyDead_.clear();
+  (void)insist([&] { failHopelessGathers(); });
 }
 
 // Before the member is told of a failure, and of those that were before it. The first one stays: those that follow soon
@@ -285,13 +304,13 @@ void Hub::note(Member& member, const std::string& failure, const std::string& be
 // What a rank in this process is about to know.
 void Hub::tellOutsiders(const Member& member) {
   if (!complete_ || member.process != processIdentity() || hostKnows_ == member.known) return;
-  hostKnows_ = member.known;
   Encoder news = frame(Frame::kHostKnows);
-  news.text(hostKnows_);
+  news.text(member.known);
   broadcast(shared(news), true);
   for (const Slot& slot : slots_) {
     if (slot.member != nullptr && slot.member->process != processIdentity()) slot.member->channel->push();
   }
+  hostKnows_ = member.known;
 }
 
 void Hub::hostReports(int rank, const std::string& message) {

@@ -101,13 +101,14 @@ class Hub : public std::enable_shared_from_this<Hub> {
   using GatherKey = std::pair<std::uint64_t, std::uint64_t>;  // key, sequence
 
   bool onFrame(const MemberPtr& member, std::string_view bytes);
-  void onClosed(const MemberPtr& member, const std::string& why);
+  void onClosed(const MemberPtr& member, std::string_view why);
 
   // Joining: hub.cc
   bool onJoin(const MemberPtr& member, Decoder& decoder);
   bool onDecline(Decoder& decoder);
   void claim(const MemberPtr& member, int ranks, std::uint32_t leftMs, std::uint32_t timeoutMs);
   void refuse(const MemberPtr& member, const Status& why);
+  void turnAway(const MemberPtr& member);
   void failJob(Status why);
   bool allTold() const { return static_cast<int>(told_.size()) >= expected_; }
   void markTold(int rank);
@@ -125,6 +126,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
 
   // Gathers, failures and questions: hub_gather.cc
   bool onGather(const MemberPtr& member, Decoder& decoder);
+  Gather& gatherOf(const GatherKey& id, const std::vector<int>& members);
   bool hasTooMany(const MemberPtr& member) const;
   bool onWithdraw(const MemberPtr& member, Decoder& decoder);
   bool onSubscribe(const MemberPtr& member, Decoder& decoder);

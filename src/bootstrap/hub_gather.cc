@@ -1,6 +1,7 @@
 // The hub's part in all-gathers, reported failures and questions.
 #include <algorithm>
 
+#include "base/insist.h"
 #include "bootstrap/hub.h"
 
 namespace kolo::bootstrap {
@@ -15,13 +16,22 @@ std::string nameFailure(const std::string& message) { return "a failure: " + mes
 
 }  // namespace
 
+// The exchange with that key. It is made whole or, where memory is short, not at all.
+Hub::Gather& Hub::gatherOf(const GatherKey& id, const std::vector<int>& members) {
+  if (const auto found = gathers_.find(id); found != gathers_.end()) return found->second;
+  Gather made;
+  made.members = members;
+  made.parts.resize(members.size());
+  return gathers_.emplace(id, std::move(made)).first->second;
+}
+
 bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
   const auto key = decoder.number<std::uint64_t>();
   const auto sequence = decoder.number<std::uint64_t>();
   const GatherKey id(key, sequence);
   const std::size_t index = decoder.number<std::uint32_t>();
   const auto timeoutMs = decoder.number<std::uint32_t>();
-  std::vector<int> members = decoder.ranks(slots_.size());
+  const std::vector<int> members = decoder.ranks(slots_.size());
   const std::string_view blob = decoder.text();
   const auto isRank = [this](int rank) { return rank >= 0 && rank < static_cast<int>(slots_.size()); };
   if (!decoder.done() || blob.size() > kMaxBlobBytes || index >= members.size() || members[index] != member->rank ||
@@ -29,11 +39,8 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
     return false;
   }
   if (hasTooMany(member)) return false;
-  Gather& gather = gathers_[id];
-  if (gather.parts.empty()) {
-    gather.members = std::move(members);
-    gather.parts.resize(gather.members.size());
-  } else if (gather.members != members) {
+  Gather& gather = gatherOf(id, members);
+  if (gather.members != members) {
     const Status why = disagreement(gather, *member, members);
     failGather(id, why, nameFailure(why.message()));
     note(*member, nameFailure(why.message()));
@@ -47,11 +54,11 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
   }
   Contribution& part = gather.parts[index];
   if (part.from != nullptr) return false;
-  part.from = member;
   part.blob = blob;
   part.timer = reactor_.at(
       Clock::now() + std::chrono::milliseconds(timeoutMs),
       [self = shared_from_this(), id, index, timeoutMs] { self->timeOutContribution(id, index, timeoutMs); });
+  part.from = member;
   if (++gather.have == gather.parts.size()) {
     completeGather(id);
     return true;
@@ -129,35 +136,37 @@ void Hub::completeGather(const GatherKey& key) {
   const auto node = gathers_.extract(key);
   const std::vector<Contribution>& parts = node.mapped().parts;
   for (const Contribution& part : parts) reactor_.cancel(part.timer);
-  for (std::size_t first = 0; first < parts.size();) {
-    Encoder blobs;
-    std::size_t end = first;
-    while (end < parts.size() && blobs.size() < kBatchBytes) blobs.text(parts[end++].blob);
-    const auto batch = std::make_shared<const std::string>(frame(Frame::kGathered)
-                                                               .number(key.first)
-                                                               .number(key.second)
-                                                               .number(static_cast<std::uint32_t>(first))
-                                                               .number(static_cast<std::uint32_t>(end - first))
-                                                               .raw(blobs.take())
-                                                               .take());
-    for (const Contribution& part : parts) part.from->channel->send(batch);
-    first = end;
+  for (std::size_t first = 0, end = 0; first < parts.size(); first = end) {
+    SharedFrame batch;
+    const bool isMade = insist([&] {
+      Encoder blobs;
+      for (end = first; end < parts.size() && blobs.size() < kBatchBytes; ++end) blobs.text(parts[end].blob);
+      batch = std::make_shared<const std::string>(frame(Frame::kGathered)
+                                                      .number(key.first)
+                                                      .number(key.second)
+                                                      .number(static_cast<std::uint32_t>(first))
+                                                      .number(static_cast<std::uint32_t>(end - first))
+                                                      .raw(blobs.take())
+                                                      .take());
+    });
+    if (!isMade) return;
+    for (const Contribution& part : parts) (void)insist([&] { part.from->channel->send(batch); });
   }
 }
 
 void Hub::failGather(const GatherKey& key, const Status& why, const std::string& failure, const std::string& before) {
-  const auto node = gathers_.extract(key);
   const auto news = std::make_shared<const std::string>(frame(Frame::kGatherFailed)
                                                             .number(key.first)
                                                             .number(key.second)
                                                             .number(static_cast<std::int32_t>(why.code()))
                                                             .text(why.message())
                                                             .take());
+  const auto node = gathers_.extract(key);
   for (const Contribution& part : node.mapped().parts) {
     reactor_.cancel(part.timer);
     if (part.from == nullptr) continue;
-    note(*part.from, failure, before);
-    part.from->channel->send(news);
+    (void)insist([&] { note(*part.from, failure, before); });
+    (void)insist([&] { part.from->channel->send(news); });
   }
 }
 
@@ -190,8 +199,6 @@ void Hub::timeOutContribution(const GatherKey& key, std::size_t index, std::uint
   const std::string why =
       fmt::format("waited {} ms (KOLO_INIT_TIMEOUT_MS) for {} {} to take part in an exchange of {} ranks", timeoutMs,
                   missing.size() == 1 ? "rank" : "ranks", describeRanks(missing), found->second.parts.size());
-  // Only this one gives up: others may have more patience, but they cannot count on its blob any more.
-  withdraw(key, index);
   note(*member, nameFailure(why));
   member->channel->send(frame(Frame::kGatherFailed)
                             .number(key.first)
@@ -199,6 +206,9 @@ void Hub::timeOutContribution(const GatherKey& key, std::size_t index, std::uint
                             .number(static_cast<std::int32_t>(koloTimeout))
                             .text(why)
                             .take());
+  // Only this one gives up: others may have more patience, but they cannot count on its blob any more. Last, since what
+  // finds no memory is begun again.
+  withdraw(key, index);
 }
 
 void Hub::withdraw(const GatherKey& key, std::size_t index) {

@@ -58,6 +58,7 @@ class Listener final : public Source, private network::Acceptor::Owner, public s
   void onWritable() override {}
   bool hasOutput() const override { return false; }
   bool isAwaited() const override;
+  void giveUp() override {}  // who wants to join waits until there is memory, or its time is over
   void onEnd() override;
 
  private:

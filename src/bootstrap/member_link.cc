@@ -11,34 +11,50 @@ void MemberLink::start(Socket socket, const Session& session) {
   channel_ = std::make_shared<Channel>(reactor_, std::move(socket), session);
   const Status started =
       channel_->start({.onFrame = [self = shared_from_this()](std::string_view bytes) { return self->onFrame(bytes); },
-                       .onClosed = [self = shared_from_this()](const std::string& why) { self->onClosed(why); }});
+                       .onClosed = [self = shared_from_this()](std::string_view why) { self->onClosed(why); }});
   if (started.ok()) return;
   unusable_ = started;
   joined_.finish(started);
 }
 
-void MemberLink::gather(const ExchangeKey& key, const std::shared_ptr<Exchange>& exchange, std::string frame) {
+void MemberLink::gather(const ExchangeKey& key, const std::shared_ptr<Exchange>& exchange, const SharedFrame& request) {
   if (!unusable_.ok()) return exchange->over.finish(unusable_);
   if (!exchanges_.emplace(key, exchange).second) {
     return exchange->over.finish(
         error(koloInvalidUsage, "an exchange with this key and sequence is in flight already"));
   }
-  channel_->send(std::move(frame));
+  const Status sent = withoutExceptions([&] {
+    channel_->send(request);
+    return Status();
+  });
+  if (sent.ok()) return;
+  exchanges_.erase(key);
+  exchange->over.finish(sent);
 }
 
 void MemberLink::withdraw(const ExchangeKey& key) {
-  const auto node = exchanges_.extract(key);
-  if (node.empty() || !unusable_.ok()) return;
-  channel_->send(frame(Frame::kWithdraw).number(key.first).number(key.second).number(node.mapped()->index).take());
+  const auto found = exchanges_.find(key);
+  if (found == exchanges_.end()) return;
+  if (unusable_.ok())
+    channel_->send(frame(Frame::kWithdraw).number(key.first).number(key.second).number(found->second->index).take());
+  exchanges_.erase(found);  // last, since what finds no memory is begun again
 }
 
 // By what is so now: of two threads, the one whose news is older may come later.
 void MemberLink::tellHub(std::uint64_t family) {
   if (!unusable_.ok()) return;
   if (subscriptions_.has(family)) {
-    if (families_.insert(family).second) channel_->send(frame(Frame::kSubscribe).number(family).take());
-  } else if (families_.erase(family) != 0) {
+    const auto [place, isNew] = families_.insert(family);
+    if (!isNew) return;
+    try {
+      channel_->send(frame(Frame::kSubscribe).number(family).take());
+    } catch (const std::bad_alloc&) {
+      families_.erase(place);
+      throw;
+    }
+  } else if (const auto told = families_.find(family); told != families_.end()) {
     channel_->send(frame(Frame::kUnsubscribe).number(family).take());
+    families_.erase(told);
   }
 }
 
@@ -47,14 +63,14 @@ void MemberLink::report(std::uint64_t key, const Failure& failure, std::uint64_t
     channel_->send(frame(Frame::kReport)
                        .number(key)
                        .number(family)
-                       .number(static_cast<std::int32_t>(failure.code))
+                       .number(static_cast<std::int32_t>(failure.why.code()))
                        .number(static_cast<std::int32_t>(failure.rank))
-                       .text(std::string_view(failure.message).substr(0, kMaxBlobBytes))
+                       .text(std::string_view(failure.why.message()).substr(0, kMaxBlobBytes))
                        .take());
     channel_->push();
   }
   subscriptions_.reported(key, failure, families_.count(family) != 0);  // else the hub tells it with the others
-  failExchangesOf(key, Status(failure.code, failure.message));
+  failExchangesOf(key, failure.why);
 }
 
 void MemberLink::ask(std::uint64_t key, int rank, const std::string& question,
@@ -67,10 +83,10 @@ void MemberLink::ask(std::uint64_t key, int rank, const std::string& question,
 
 void MemberLink::leave() {
   if (!unusable_.ok()) return left_.finish({});
+  channel_->send(frame(Frame::kLeave).take());
   leaving_ = true;
   unusable_ = error(koloInvalidUsage, "rank {} has left the job", rank_);
   failExchanges(unusable_);
-  channel_->send(frame(Frame::kLeave).take());
 }
 
 void MemberLink::close() {
@@ -163,15 +179,14 @@ bool MemberLink::onDeaths(Decoder& decoder) {
 
 bool MemberLink::onReported(Decoder& decoder) {
   const auto key = decoder.number<std::uint64_t>();
-  Failure failure;
   const auto code = decoder.number<std::int32_t>();
-  failure.rank = decoder.number<std::int32_t>();
-  failure.message = decoder.text();
+  const auto rank = decoder.number<std::int32_t>();
+  const std::string_view message = decoder.text();
   if (!decoder.done() || code <= koloSuccess || code >= koloNumResults) return false;
-  failure.code = failureCode(code);
+  const Failure failure(error(failureCode(code), "{}", message), rank);
   subscriptions_.reported(key, failure, true);
   // The hub has failed those it knew of; one that is still on its way there must not wait for ranks that gave up.
-  failExchangesOf(key, Status(failure.code, failure.message));
+  failExchangesOf(key, failure.why);
   return true;
 }
 
@@ -221,7 +236,7 @@ std::string MemberLink::afterWhat() const {
 
 // The ranks of the hub's process die with it; if all of them had left, or there was none, only the control plane is
 // gone.
-Status MemberLink::lossOfHub(const std::string& why) const {
+Status MemberLink::lossOfHub(std::string_view why) const {
   if (!welcomed_) {
     return error(koloRemoteError,
                  "the process that made the unique id (that of rank 0 if a launcher started the ranks) went away while "
@@ -238,7 +253,7 @@ Status MemberLink::lossOfHub(const std::string& why) const {
                hubProcess_, why, afterWhat());
 }
 
-void MemberLink::onClosed(const std::string& why) {
+void MemberLink::onClosed(std::string_view why) {
   left_.finish({});
   if (leaving_) return;
   unusable_ = lossOfHub(why);
@@ -246,7 +261,8 @@ void MemberLink::onClosed(const std::string& why) {
   if (welcomed_ && hubRanks_.empty()) log::debug("rank {}: {}", rank_, unusable_.message());
   const std::string after = afterWhat();
   // Before what waits for an answer of the hub goes on: it then knows which ranks have died.
-  for (const int rank : std::exchange(hubRanks_, {})) {
+  for (; !hubRanks_.empty(); hubRanks_.pop_back()) {
+    const int rank = hubRanks_.back();
     if (welcomed_ && rank != rank_) died(rank, fmt::format("rank {} ({}) died: {}{}", rank, hubProcess_, why, after));
   }
   failExchanges(unusable_);

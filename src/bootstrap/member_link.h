@@ -78,7 +78,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   Handover& left() { return left_; }                         // any thread
   Subscriptions& subscriptions() { return subscriptions_; }  // any thread
 
-  void gather(const ExchangeKey& key, const std::shared_ptr<Exchange>& exchange, std::string frame);
+  void gather(const ExchangeKey& key, const std::shared_ptr<Exchange>& exchange, const SharedFrame& request);
   void withdraw(const ExchangeKey& key);
   // The hub comes to know whether this rank has subscriptions of the family.
   void tellHub(std::uint64_t family);
@@ -93,7 +93,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
 
  private:
   bool onFrame(std::string_view bytes);
-  void onClosed(const std::string& why);
+  void onClosed(std::string_view why);
   bool onWelcome(Decoder& decoder);
   bool onGathered(Decoder& decoder);
   bool onGatherFailed(Decoder& decoder);
@@ -106,7 +106,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   void died(int rank, std::string why);
   void failExchanges(const Status& why);
   void failExchangesOf(std::uint64_t key, const Status& why);
-  Status lossOfHub(const std::string& why) const;
+  Status lossOfHub(std::string_view why) const;
   std::string afterWhat() const;
 
   Reactor& reactor_;

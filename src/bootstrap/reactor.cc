@@ -8,9 +8,11 @@
 #include <array>
 #include <cerrno>
 #include <exception>
+#include <functional>
 #include <utility>
 
 #include "base/fork.h"
+#include "base/insist.h"
 #include "base/log.h"
 #include "base/quiet_thread.h"
 
@@ -18,6 +20,7 @@ namespace kolo::bootstrap {
 namespace {
 
 constexpr int kMaxEvents = 128;
+constexpr std::size_t kUsuallyPosted = 256;
 constexpr auto kLinger = std::chrono::seconds(2);  // for output that is unsent when the process exits
 constexpr int kLingerPollMs = 5;
 constexpr auto kBlindPause = std::chrono::milliseconds(5);  // where the kernel does not say what has happened
@@ -28,14 +31,32 @@ struct Started {
   Reactor* reactor = nullptr;
 };
 
-// A task that there is no memory for is not done: those who wait for it have deadlines.
+// A task for which there is no memory is begun again. What has not been done in the end is not: those who wait for it
+// have deadlines.
 void attempt(const Reactor::Task& task) {
-  try {
-    task();
-  } catch (const std::exception& why) {
-    log::message(log::Level::kError, "a task of the control plane was not done: {}", why.what());
-  }
+  if (!insist(task)) log::message(log::Level::kError, "a task of the control plane was not done");
 }
+
+// What other threads wait for: on their stack, so that it needs no memory. What it throws is theirs.
+struct Call {
+  const Reactor::Task& task;
+  std::mutex& mutex;
+  std::condition_variable& ran;
+  bool isDone = false;
+  std::exception_ptr thrown;
+
+  void operator()() {
+    try {
+      task();
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    // Notified under the lock: the caller's stack, and this with it, may vanish as soon as the lock is free.
+    const std::lock_guard lock(mutex);
+    isDone = true;
+    ran.notify_all();
+  }
+};
 
 }  // namespace
 
@@ -58,6 +79,8 @@ Result<Reactor*> Reactor::get() {
   const std::lock_guard lock(started.mutex);
   if (started.reactor == nullptr) {
     auto made = std::unique_ptr<Reactor>(new Reactor);
+    made->posted_.reserve(kUsuallyPosted);
+    made->running_.reserve(kUsuallyPosted);
     KOLO_TRY(made->start());
     started.reactor = made.release();
   }
@@ -118,23 +141,11 @@ bool Reactor::call(const Task& task) {
     task();
     return true;
   }
-  bool done = false;
-  std::exception_ptr thrown;
-  const bool posted = post([&] {
-    try {
-      task();
-    } catch (...) {
-      thrown = std::current_exception();  // the caller's
-    }
-    // Notified under the lock: the caller's stack, and `done` with it, may vanish as soon as the lock is free.
-    const std::lock_guard lock(mutex_);
-    done = true;
-    ran_.notify_all();
-  });
-  if (!posted) return false;
+  Call call{task, mutex_, ran_};
+  if (!post(std::ref(call))) return false;
   std::unique_lock lock(mutex_);
-  ran_.wait(lock, [&] { return done; });
-  if (thrown != nullptr) std::rethrow_exception(thrown);
+  ran_.wait(lock, [&] { return call.isDone; });
+  if (call.thrown != nullptr) std::rethrow_exception(call.thrown);
   return true;
 }
 
@@ -142,9 +153,11 @@ Status Reactor::add(int fd, std::shared_ptr<Source> source) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.fd = fd;
-  if (::epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, fd, &event) != 0) return systemError(errno, "watching a control socket");
-  sources_[fd] = std::move(source);
-  return {};
+  sources_[fd] = std::move(source);  // first: what is watched and has no source would come for ever
+  if (::epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, fd, &event) == 0) return {};
+  Status why = systemError(errno, "watching a control socket");
+  sources_.erase(fd);
+  return why;
 }
 
 void Reactor::watch(int fd, bool readable, bool writable) {
@@ -162,8 +175,10 @@ void Reactor::remove(int fd) {
 
 Reactor::TimerId Reactor::at(Clock::time_point when, Task task) {
   const TimerId id = ++lastTimer_;
-  timers_.emplace(std::pair(when, id), std::move(task));
+  decltype(timers_) made;  // so that it is known to both, or, without memory, to none
+  made.emplace(std::pair(when, id), std::move(task));
   timerTimes_.emplace(id, when);
+  timers_.merge(made);
   return id;
 }
 
@@ -175,12 +190,12 @@ void Reactor::cancel(TimerId timer) {
 }
 
 void Reactor::runPosted() {
-  std::vector<Task> tasks;
   {
     const std::lock_guard lock(mutex_);
-    tasks.swap(posted_);
+    running_.swap(posted_);
   }
-  for (const Task& task : tasks) attempt(task);
+  for (const Task& task : running_) attempt(task);
+  running_.clear();
 }
 
 void Reactor::runLater() {
@@ -229,6 +244,16 @@ void Reactor::dispatch(int fd, unsigned events) {
   }
 }
 
+// A source that finds no memory is asked again.
+void Reactor::serve(int fd, unsigned events) {
+  if (insist([&] { dispatch(fd, events); })) return;
+  log::message(log::Level::kError, "there is no memory to serve a socket of the control plane");
+  const auto found = sources_.find(fd);
+  if (found == sources_.end()) return;
+  const std::shared_ptr<Source> source = found->second;
+  source->giveUp();
+}
+
 // A filter that the process has got since start() refuses epoll_wait. Events are hints, so all sources look for
 // themselves.
 void Reactor::lookEverywhere(int errnum) {
@@ -238,8 +263,11 @@ void Reactor::lookEverywhere(int errnum) {
   }
   std::this_thread::sleep_for(kBlindPause);
   std::vector<int> all;
-  for (const auto& [fd, source] : sources_) all.push_back(fd);
-  for (const int fd : all) dispatch(fd, EPOLLIN | EPOLLOUT);
+  (void)insist([&] {
+    all.clear();
+    for (const auto& [fd, source] : sources_) all.push_back(fd);
+  });
+  for (const int fd : all) serve(fd, EPOLLIN | EPOLLOUT);
 }
 
 void Reactor::run() {
@@ -255,7 +283,7 @@ void Reactor::run() {
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
       if (event.data.fd != wakeUp_.fd()) {
-        dispatch(event.data.fd, event.events);
+        serve(event.data.fd, event.events);
         continue;
       }
       std::uint64_t ignored = 0;
@@ -265,7 +293,9 @@ void Reactor::run() {
     runTimers();
     runLater();
   }
-  for (const auto& [fd, source] : std::unordered_map<int, std::shared_ptr<Source>>(sources_)) source->onEnd();
+  attempt([this] {
+    for (const auto& [fd, source] : std::unordered_map<int, std::shared_ptr<Source>>(sources_)) source->onEnd();
+  });
 }
 
 }  // namespace kolo::bootstrap

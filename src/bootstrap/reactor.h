@@ -34,6 +34,9 @@ class Source {
   virtual bool hasOutput() const = 0;
   // Has something to say to others that are about to come, for which an exiting process should stay for some time.
   virtual bool isAwaited() const { return false; }
+  // For an event of it there has been no memory for a second. It ends, and tells those who wait for it; or it lives on,
+  // and is asked again. Throws nothing.
+  virtual void giveUp() = 0;
   // The process exits, and no event will come any more.
   virtual void onEnd() {}
 };
@@ -78,6 +81,7 @@ class Reactor {
   void runTimers();
   int waitMs() const;
   bool mayStop();
+  void serve(int fd, unsigned events);
   void dispatch(int fd, unsigned events);
   void lookEverywhere(int errnum);
   void wake() const;
@@ -88,10 +92,11 @@ class Reactor {
 
   std::mutex mutex_;
   std::condition_variable ran_;
-  std::vector<Task> posted_;    // under mutex_
+  std::vector<Task> posted_;    // under mutex_; room for some, so that they need no memory
   bool stopping_ = false;       // under mutex_: nothing is accepted any more
   Clock::time_point stopBy_{};  // under mutex_
 
+  std::vector<Task> running_;  // those that were posted before
   std::vector<Task> later_;
   std::unordered_map<int, std::shared_ptr<Source>> sources_;
   std::map<std::pair<Clock::time_point, TimerId>, Task> timers_;

@@ -10,15 +10,17 @@ bool Subscriptions::add(std::uint64_t key, std::uint64_t family, std::vector<int
   const std::lock_guard lock(mutex_);
   const auto shared = std::make_shared<const Callback>(std::move(callback));
   (void)remove(key);
+  int& keys = keysOf_[family];
   byKey_[key] = {family, members, shared, std::make_shared<const Responder>(std::move(responder))};
-  const bool isFirst = ++keysOf_[family] == 1;
+  const bool isFirst = ++keys == 1;
   for (const auto& [rank, failure] :
        std::map<int, Failure>(deaths_)) {  // copied, since a callback may subscribe to others
     if (std::binary_search(members.begin(), members.end(), rank)) (*shared)(failure);
   }
-  if (const auto node = early_.extract(key); !node.empty()) {
-    std::erase(earlyKeys_, key);
-    for (const Failure& failure : node.mapped()) (*shared)(failure);
+  if (const auto early = earlyOf(key); early != early_.end()) {
+    const std::vector<Failure> reports = std::move(early->reports);
+    early_.erase(early);
+    for (const Failure& failure : reports) (*shared)(failure);
   }
   return isFirst;
 }
@@ -35,7 +37,8 @@ std::optional<std::uint64_t> Subscriptions::remove(std::uint64_t key) {
 
 bool Subscriptions::has(std::uint64_t family) const {
   const std::lock_guard lock(mutex_);
-  return keysOf_.count(family) != 0;
+  const auto keys = keysOf_.find(family);
+  return keys != keysOf_.end() && keys->second != 0;
 }
 
 void Subscriptions::clear() {
@@ -46,12 +49,13 @@ void Subscriptions::clear() {
 
 void Subscriptions::died(const Failure& failure) {
   const std::lock_guard lock(mutex_);
-  if (!deaths_.emplace(failure.rank, failure).second) return;
+  if (deaths_.count(failure.rank) != 0) return;
   std::vector<std::uint64_t> concerned;  // first, since a callback may change the subscriptions
   for (const auto& [key, subscription] : byKey_) {
     if (std::binary_search(subscription.members.begin(), subscription.members.end(), failure.rank))
       concerned.push_back(key);
   }
+  deaths_.emplace(failure.rank, failure);  // from here on nothing needs memory
   for (const std::uint64_t key : concerned) deliver(key, failure);
 }
 
@@ -59,15 +63,17 @@ void Subscriptions::reported(std::uint64_t key, const Failure& failure, bool isK
   const std::lock_guard lock(mutex_);
   if (byKey_.count(key) != 0) return deliver(key, failure);
   if (!isKept) return;
-  std::vector<Failure>& early = early_[key];
-  if (early.empty()) {
-    earlyKeys_.push_back(key);
-    if (earlyKeys_.size() > kMaxFailedKeys) {
-      early_.erase(earlyKeys_.front());  // another key, for this one stands last
-      earlyKeys_.pop_front();
-    }
+  if (const auto early = earlyOf(key); early == early_.end()) {
+    early_.push_back({key, {failure}});
+    if (early_.size() > kMaxFailedKeys) early_.pop_front();
+  } else if (early->reports.size() < kMaxFailuresPerKey) {
+    early->reports.push_back(failure);
   }
-  if (early.size() < kMaxFailuresPerKey) early.push_back(failure);
+}
+
+// REQUIRES: the lock
+std::deque<Subscriptions::Early>::iterator Subscriptions::earlyOf(std::uint64_t key) {
+  return std::find_if(early_.begin(), early_.end(), [key](const Early& each) { return each.key == key; });
 }
 
 // REQUIRES: the lock

@@ -36,7 +36,7 @@ class Subscriptions {
   using Responder = std::function<std::string(int asker, std::string_view question)>;
 
   // Delivers what has happened before at once, on the calling thread. True: the key is the first of its family, of
-  // which the hub is to be told.
+  // which the hub is to be told. The callback throws nothing.
   bool add(std::uint64_t key, std::uint64_t family, std::vector<int> members, Callback callback, Responder responder);
   // The key's family, if the key was the last of it.
   std::optional<std::uint64_t> remove(std::uint64_t key);
@@ -44,7 +44,8 @@ class Subscriptions {
   bool has(std::uint64_t family) const;
   void clear();
 
-  // A rank has died: tells all subscriptions that have it as a member, once.
+  // A rank has died: tells all subscriptions that have it as a member, once. This and reported() may be called again
+  // after they have found no memory.
   void died(const Failure& failure);
   // isKept: until this rank subscribes to the key, if it has not.
   void reported(std::uint64_t key, const Failure& failure, bool isKept);
@@ -58,14 +59,18 @@ class Subscriptions {
     std::shared_ptr<const Callback> callback;
     std::shared_ptr<const Responder> responder;
   };
+  struct Early {
+    std::uint64_t key;
+    std::vector<Failure> reports;
+  };
+  std::deque<Early>::iterator earlyOf(std::uint64_t key);
   void deliver(std::uint64_t key, const Failure& failure);
 
   mutable std::recursive_mutex mutex_;
   std::map<std::uint64_t, Subscription> byKey_;
-  std::unordered_map<std::uint64_t, int> keysOf_;  // by family
+  std::unordered_map<std::uint64_t, int> keysOf_;  // by family; 0: there was no memory for the first
   std::map<int, Failure> deaths_;
-  std::unordered_map<std::uint64_t, std::vector<Failure>> early_;  // reports for keys that are not subscribed to
-  std::deque<std::uint64_t> earlyKeys_;                            // of early_, oldest first
+  std::deque<Early> early_;  // for keys that are not subscribed to, oldest first
 };
 
 }  // namespace kolo::bootstrap

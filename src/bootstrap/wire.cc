@@ -89,9 +89,9 @@ std::string Session::refusal() {
 void Session::seal(std::string_view plain, std::string& out) {
   const std::size_t cipherSize = plain.size() + crypto_secretstream_xchacha20poly1305_ABYTES;
   const std::string length = Encoder().number(static_cast<std::uint32_t>(cipherSize)).take();
-  out.append(length);
-  const std::size_t start = out.size();
+  const std::size_t start = out.size() + length.size();
   out.resize(start + cipherSize);
+  length.copy(out.data() + start - length.size(), length.size());
   crypto_secretstream_xchacha20poly1305_push(&out_, raw(out) + start, nullptr, raw(plain), plain.size(), raw(length),
                                              length.size(), crypto_secretstream_xchacha20poly1305_TAG_MESSAGE);
 }

@@ -1,5 +1,6 @@
 #include "comm/communicator.h"
 
+#include "base/insist.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "comm/factory.h"
@@ -194,7 +195,7 @@ Status failByThrown(Communicator& communicator) {
   const Status thrown = withoutExceptions([]() -> Status { throw; }, "an operation needs a thread");
   const int rank = communicator.rank();
   communicator.failureState().fail(
-      {thrown.code(), communicator.membership().jobRank(rank), fmt::format("on rank {}: {}", rank, thrown.message())});
+      {error(thrown.code(), "on rank {}: {}", rank, thrown.message()), communicator.membership().jobRank(rank)});
   return communicator.failure();
 }
 
@@ -214,11 +215,18 @@ Communicator::~Communicator() {
   // After a failure the peers learn, or know, what it was: leaving is not the reason why they wait in vain. The peers
   // of a communicator that was not made wholly are told by the rank that made it (comm/factory.cc).
   const bool isInUse = isMade_ && !failed();
-  if (isInUse) sayGoodbye();
+  if (isInUse) (void)insist([this] { sayGoodbye(); });
   if (backend_ != nullptr) backend_->close(!isInUse);  // before what its thread may use to tell of a fault
   if (!isInUse) peers_->abandon();
   if (backend_ == nullptr) return;
-  backend_->release(std::make_shared<const std::vector<std::unique_ptr<Window>>>(windows_.dropAll()));
+  std::shared_ptr<std::vector<std::unique_ptr<Window>>> last;
+  (void)insist([&] {  // the windows leave their list when there is memory to hold them
+    if (last == nullptr) {
+      last = std::make_shared<std::vector<std::unique_ptr<Window>>>();
+      *last = windows_.dropAll();
+    }
+    backend_->release(last);
+  });
 }
 
 void Communicator::sayGoodbye() {
@@ -239,7 +247,7 @@ Status Communicator::removeWindow(Window** window) {
     return status;
   }
   // Other ranks, which have not answered, still have it and would name it in headers.
-  if (!failed() && !status.ok()) failure_.fail({status.code(), membership_.jobRank(rank()), status.message()});
+  if (!failed() && !status.ok()) failure_.fail({status, membership_.jobRank(rank())});
   windows_.drop(**window, [&](std::shared_ptr<const Window> dropped) { backend_->release(std::move(dropped)); });
   *window = nullptr;
   return !status.ok() && failed() ? failure() : status;

@@ -44,8 +44,12 @@ std::uint64_t mixKeys(std::uint64_t key, std::uint64_t value) {
 
 Result<Owned> createFromId(const koloUniqueId& id, int rank, int ranks, const Result<Options>& options) {
   if (!options.ok()) return bootstrap::decline(id, rank, ranks, initTimeoutMs(), options.status());
-  KOLO_ASSIGN(std::shared_ptr<bootstrap::Control> joined, bootstrap::join(id, rank, ranks, initTimeoutMs()));
-  const std::shared_ptr<bootstrap::Control> control = leavingAtTheEnd(std::move(joined));
+  Result<std::shared_ptr<bootstrap::Control>> joined =
+      withoutExceptions([&] { return bootstrap::join(id, rank, ranks, initTimeoutMs()); });
+  if (joined.status().code() == koloOutOfMemory)  // the others would wait for this rank
+    return bootstrap::decline(id, rank, ranks, initTimeoutMs(), joined.status());
+  KOLO_TRY(joined.status());
+  const std::shared_ptr<bootstrap::Control> control = leavingAtTheEnd(joined.take());
   Membership membership{
       .control = control, .key = keyOf(*control), .members = {}, .rank = rank, .initTimeoutMs = initTimeoutMs()};
   return undertake(membership, [&] {
@@ -76,7 +80,7 @@ Result<std::vector<Owned>> createAll(int ranks, const Options& options) {
       results[rank] = withoutExceptions([&] { return createFromId(id, static_cast<int>(rank), ranks, options); });
     });
   } catch (const std::system_error& why) {
-    return noThread(why, fmt::format("making {} ranks needs a thread for each", ranks));
+    return noThread(why, "making {} ranks needs a thread for each", ranks);
   }
   std::vector<Owned> communicators;
   for (auto& result : results) {

@@ -84,7 +84,7 @@ Result<void*> GpuBackend::memoryToDrop(std::uint64_t bytes) {
   auto memory = memory::DeviceMemory::create(owner_.options().device, bytes, false);
   if (memory.ok()) return sentArrays_.keepToDrop(memory.take());
   const Status why = memory.status();
-  owner_.failureState().fail({why.code(), owner_.membership().jobRank(owner_.rank()), why.message()});
+  owner_.failureState().fail({why, owner_.membership().jobRank(owner_.rank())});
   return why;
 }
 

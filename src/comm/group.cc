@@ -30,7 +30,8 @@ struct Batch {
   Pin<Stream> pinnedStream;
   std::uint64_t place = 0;
   int timeoutMs = -1;              // as its caller has set
-  std::unique_ptr<Stream> worker;  // while it runs beside others
+  std::unique_ptr<Stream> worker;  // while it runs beside others,
+  Stream::Prepared task;           // and what it does there
 
   void add(const Message& message) { messages.push_back(message); }
   void add(const Operation& operation) { operations.push_back(operation); }
@@ -132,28 +133,32 @@ Status pin(Batch& batch) {
 
 // Others wait behind the places of batches that do not run. Each place is given up when its turn comes, whichever comes
 // first: another group that gives up its places at the same time may have them in another order.
-void giveUpPlaces(Batch* begin, Batch* end) {
-  std::vector<Batch*> left;
-  for (Batch* batch = begin; batch != end; ++batch) left.push_back(batch);
-  const auto giveUpIfNext = [](Batch* batch) {
-    if (!batch->pinned->turn().isNext(batch->place)) return false;
-    const StreamPlace end(batch->pinned->requests());
-    const InTurn served(batch->pinned->turn(), batch->place);
-    return true;
-  };
-  while (!left.empty()) {
-    if (std::erase_if(left, giveUpIfNext) == 0) std::this_thread::sleep_for(std::chrono::microseconds(50));
+void giveUpPlaces(std::span<Batch> batches) {
+  for (std::size_t given = 0; given < batches.size();) {
+    const std::size_t before = given;
+    for (Batch& batch : batches) {
+      if (!batch.pinned || !batch.pinned->turn().isNext(batch.place)) continue;
+      {
+        const StreamPlace end(batch.pinned->requests());
+        const InTurn served(batch.pinned->turn(), batch.place);
+      }
+      batch.pinned = {};
+      ++given;
+    }
+    if (given == before) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
 }
 
 // A thread for each batch but the last, which the calling thread runs itself.
 Status borrowWorkers(Batch* begin, Batch* end) {
   try {
-    for (Batch* batch = begin; batch + 1 < end; ++batch) batch->worker = batch->pinned->workers().borrow();
+    for (Batch* batch = begin; batch + 1 < end; ++batch) {
+      batch->worker = batch->pinned->workers().borrow();
+      batch->task = Stream::prepare([batch](std::uint64_t) { return runBatch(*batch); });
+    }
     return {};
   } catch (const std::exception& why) {
-    const Status none =
-        noThread(why, fmt::format("a group over {} communicators needs a thread for each but one", end - begin));
+    const Status none = noThread(why, "a group over {} communicators needs a thread for each but one", end - begin);
     return error(none.code(), "{}; nothing of the group was run", none.message());
   }
 }
@@ -173,7 +178,7 @@ Status runBatches(Batch* batches, std::size_t count) {
     if (first.ok()) first = std::move(status);
   };
   if (Status borrowed = borrowWorkers(waiting, end); !borrowed.ok()) {
-    giveUpPlaces(batches, end);
+    giveUpPlaces({batches, count});
     return borrowed;
   }
   {
@@ -181,10 +186,8 @@ Status runBatches(Batch* batches, std::size_t count) {
     if (batches != waiting) visit.emplace(batches->pinned->backend());
     for (Batch* batch = batches; batch != waiting; ++batch) note(runBatch(*batch));
   }
-  for (Batch* batch = waiting; batch + 1 < end; ++batch) {
-    batch->worker->enqueue([batch] { return runBatch(*batch); });
-  }
-  if (waiting != end) note(runBatch(end[-1]));
+  for (Batch* batch = waiting; batch + 1 < end; ++batch) batch->worker->enqueue(std::move(batch->task));
+  if (waiting != end) note(withoutExceptions([&] { return runBatch(end[-1]); }));  // the others are still at it
   for (Batch* batch = waiting; batch + 1 < end; ++batch) {
     note(batch->worker->synchronize());
     batch->pinned->workers().giveBack(std::move(batch->worker));
@@ -197,7 +200,7 @@ Status runInitialisations(const std::vector<std::function<Status()>>& initialisa
   try {
     runSideBySide(results.size(), [&](std::size_t i) { results[i] = withoutExceptions(initialisations[i]); });
   } catch (const std::system_error& why) {
-    return noThread(why, fmt::format("making {} communicators in a group needs a thread for each", results.size()));
+    return noThread(why, "making {} communicators in a group needs a thread for each", results.size());
   }
   for (Status& status : results) {
     if (!status.ok()) return std::move(status);
@@ -253,25 +256,35 @@ Status submitEither(Held<Communicator>& communicator, const Target& target, cons
 // The batches of one stream run together. The batches of the NULL stream come last, and run here.
 Status runInParts(std::vector<Batch>& batches) {
   for (Batch& batch : batches) KOLO_TRY(pin(batch));
-  for (Batch& batch : batches) {
-    batch.place = batch.pinned->requests().takeStreamPlace();
-    batch.timeoutMs = caller.timeoutMs;
-  }
   std::stable_sort(batches.begin(), batches.end(), [](const Batch& a, const Batch& b) {
     return std::greater<>()(a.pinnedStream.get(), b.pinnedStream.get());
   });
+  // What needs memory comes before the first place is taken: others wait behind that until it is used.
+  struct Part {
+    Pin<Stream> stream;
+    std::shared_ptr<std::vector<Batch>> batches = std::make_shared<std::vector<Batch>>();
+    Stream::Prepared task =
+        Stream::prepare([its = batches](std::uint64_t) { return runBatches(its->data(), its->size()); });
+  };
+  std::vector<Part> parts;
   std::size_t begin = 0;
-  while (begin < batches.size() && batches[begin].pinnedStream) {
-    const Pin<Stream> stream = std::exchange(batches[begin].pinnedStream, {});
-    auto part = std::make_shared<std::vector<Batch>>();
-    part->push_back(std::move(batches[begin++]));
-    for (; begin < batches.size() && batches[begin].pinnedStream.get() == stream.get(); ++begin) {
-      part->push_back(std::move(batches[begin]));
-      part->back().pinnedStream = {};  // a task does not hold its own stream
-    }
-    stream->enqueue([part] { return runBatches(part->data(), part->size()); });
+  for (; begin < batches.size() && batches[begin].pinnedStream; ++begin) {
+    Pin<Stream> stream = std::exchange(batches[begin].pinnedStream, {});  // a task does not hold its own stream
+    if (parts.empty() || parts.back().stream.get() != stream.get()) parts.push_back({std::move(stream)});
+    parts.back().batches->push_back(std::move(batches[begin]));
   }
-  return runBatches(batches.data() + begin, batches.size() - begin);
+  const auto takePlaces = [](std::span<Batch> those) {
+    for (Batch& batch : those) {
+      batch.place = batch.pinned->requests().takeStreamPlace();
+      batch.timeoutMs = caller.timeoutMs;
+    }
+  };
+  const std::span<Batch> here(batches.data() + begin, batches.size() - begin);
+  for (const Part& part : parts) takePlaces(*part.batches);
+  takePlaces(here);
+  for (Part& part : parts) part.stream->enqueue(std::move(part.task));
+  parts.clear();  // streams may end while this waits
+  return runBatches(here.data(), here.size());
 }
 
 }  // namespace
@@ -284,7 +297,10 @@ Status submit(Held<Communicator>& communicator, const Target& target, const Mess
   return submitEither(communicator, target, message);
 }
 
-void groupStart() { ++caller.openGroups; }
+void groupStart() {
+  (void)group();  // its memory comes first: an open group needs none to end
+  ++caller.openGroups;
+}
 
 void groupRefuse(const Status& status) {
   if (caller.openGroups > 0 && group().refused.ok()) group().refused = status;
@@ -295,14 +311,22 @@ void groupDefer(std::function<Status()> initialisation) {
 }
 
 // What is on one communicator: its messages at once, its collectives in the order of all of the communicator's.
+// Other parts may have begun, so what finds no memory ends its parts and the communicator, and throws nothing.
 void start(Batch& batch, Request& request) {
-  request.addPlace(batch.communicator);
   Requests& requests = batch.pinned->requests();
-  if (!batch.messages.empty()) requests.start(batch.messages.data(), batch.messages.size(), request, false);
-  if (!batch.operations.empty()) {
+  const auto begin = [&](std::size_t parts, const auto& step) {
+    try {
+      if (parts != 0) step();
+    } catch (const std::exception&) {
+      const Status why = failByThrown(*batch.pinned);
+      for (std::size_t i = 0; i < parts; ++i) requests.ended(request, why);
+    }
+  };
+  begin(batch.messages.size(), [&] { requests.start(batch.messages.data(), batch.messages.size(), request, false); });
+  begin(batch.operations.empty() ? 0 : 1, [&] {
     sortCollectives(batch.operations);
     requests.start(batch.operations, request);
-  }
+  });
   batch.messages.clear();
   batch.pinned = {};
 }
@@ -328,6 +352,7 @@ Status groupEnd(Request& request) {
       return error(koloInvalidUsage, "the group uses a stream: expected a NULL stream in all of its calls");
     parts += batch.messages.size() + (batch.operations.empty() ? 0 : 1);
   }
+  for (const Batch& batch : batches) request.addPlace(batch.communicator);
   request.expect(static_cast<std::uint32_t>(std::max<std::size_t>(parts, 1)));
   for (Batch& batch : batches) start(batch, request);
   if (parts == 0) (void)request.end({});

@@ -7,6 +7,7 @@
 #include "base/caller.h"
 #include "collectives/call_log.h"
 #include "comm/communicator.h"
+#include "comm/in_turn.h"
 #include "device/headers.h"
 #include "device/offers.h"
 #include "drivers/cuda/devices.h"
@@ -232,21 +233,18 @@ Status HostBackend::runGroup(std::span<const Message> messages, std::span<const 
   if (owner_.failed()) return owner_.failure();
   const MayWait asEver;
   Request request(static_cast<std::uint32_t>(messages.size()));
-  const bool isAlone = messages.size() == 1 && operations.empty();
-  if (!messages.empty()) {
-    const auto held = owner_.traffic().hold();
-    owner_.requests().takePost();  // behind what this thread may have started while another one had the turn
-    for (const Message& message : messages) owner_.messages().start(message, request, isAlone);
-  }
+  if (!messages.empty()) owner_.requests().startNow(messages.data(), messages.size(), request);
   Status first;
-  for (const Operation& operation : operations) {
-    Status status = run(operation, nullptr);
+  for (const Operation& operation : operations) {  // nothing is thrown, for messages are under way
+    Status status = orFail(owner_, [&] { return run(operation, nullptr); });
     if (first.ok()) first = std::move(status);
   }
   if (messages.empty()) return first;
-  Status failure = owner_.messages().attend(request, nullptr, Requests::kNever);
-  if (first.ok()) first = failure.ok() ? request.status() : failure;
-  return first;
+  do {  // also if the request is over: there may be answers to be written, and bytes to be flushed
+    Status failure = orFail(owner_, [&] { return owner_.messages().attend(request, nullptr, Requests::kNever); });
+    if (first.ok()) first = std::move(failure);
+  } while (!request.isOver());
+  return first.ok() ? request.status() : first;
 }
 
 Status HostBackend::settle() {
@@ -301,7 +299,7 @@ Result<Window*> HostBackend::addMappedWindow(void* const* parts, const std::size
 Result<Window*> HostBackend::agreedWindow(Result<Window*> added) {
   if (!added.ok() && owner_.windows().isInDoubt() && !owner_.failed()) {
     const Status& why = added.status();
-    owner_.failureState().fail({why.code(), owner_.membership().jobRank(owner_.rank()), why.message()});
+    owner_.failureState().fail({why, owner_.membership().jobRank(owner_.rank())});
   }
   return added;
 }

@@ -66,11 +66,13 @@ Status enqueueTask(Held<Communicator>& communicator, const Target& target, Task&
   if (!stream || !pinned) {
     return error(koloInvalidHandle, "the {} was destroyed during the call", pinned ? "stream" : "communicator");
   }
-  const std::uint64_t place = pinned->requests().takeStreamPlace();
-  stream->enqueue([pinned, place, task = std::forward<Task>(task), timeoutMs = caller.timeoutMs] {
+  const int timeoutMs = caller.timeoutMs;
+  auto made = Stream::prepare([pinned, task = std::forward<Task>(task), timeoutMs](std::uint64_t place) {
     const WithTimeout its(timeoutMs);
     return task(*pinned, place);
   });
+  made.front().place = pinned->requests().takeStreamPlace();
+  stream->enqueue(std::move(made));
   return {};
 }
 

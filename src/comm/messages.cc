@@ -159,11 +159,12 @@ Status Messages::arrived(const Receive& receive, int peer, int tag, std::uint8_t
 }
 
 void Messages::deliver(const Receive& receive, const Unexpected& message) {
+  inHand_ = receive.request;
   Status status = arrived(receive, message.peer, message.tag, message.datatype, message.bytes);
   const std::uint64_t bytes = std::min(message.bytes, receive.capacity);
   if (!message.isRequest) {
     if (bytes != 0) std::memcpy(receive.data, message.data.data(), bytes);
-    end(receive.request, std::move(status));
+    end(std::exchange(inHand_, nullptr), std::move(status));
     return;
   }
   Pair& pair = pairs_[static_cast<std::size_t>(message.peer)];
@@ -175,10 +176,11 @@ void Messages::deliver(const Receive& receive, const Unexpected& message) {
     std::optional<Status> taken = takeInPlace(pair, receive, message, bytes);
     if (!taken.has_value()) {
       receives_.push_back(receive);  // it ends with what ends the communicator
+      inHand_ = nullptr;
       return;
     }
     pair.answers.push_back({MessageKind::kDone, message.id});
-    end(receive.request, status.ok() ? std::move(*taken) : std::move(status));
+    end(std::exchange(inHand_, nullptr), status.ok() ? std::move(*taken) : std::move(status));
   }
   ++unanswered_;
   writeAnswers(message.peer);
@@ -342,6 +344,7 @@ void Messages::endOverdue() {
 // function(request, peer) for all that is under way.
 template <class Function>
 void Messages::forEach(const Function& function) const {
+  if (inHand_ != nullptr) function(*inHand_, doubted_);
   for (const Receive& receive : receives_) function(*receive.request, receive.peer);
   for (const Pair& pair : pairs_) {
     for (const Send& send : pair.sends) function(*send.request, pair.peer);
@@ -400,25 +403,31 @@ void Messages::endAll(const Status& why) {
 // With the links held.
 void Messages::endAllHere(const Status& why) {
   if (goesStraight()) peers_.abandon();
-  std::vector<Request*> left;
-  forEach([&](Request& request, int) { left.push_back(&request); });
-  receives_.clear();
-  for (Pair& pair : pairs_) {
-    pair.sends.clear();
-    pair.asked.clear();
-    pair.cleared.clear();
-    pair.arriving.clear();
-    pair.answers.clear();
-    pair.leaving.clear();
-  }
+  const auto endEach = [&](auto& those) {
+    while (!those.empty()) {
+      Request* const request = those.back().request;
+      those.pop_back();
+      end(request, why);
+    }
+  };
   unanswered_ = 0;
-  for (Request* const request : left) end(request, why);
+  for (Pair& pair : pairs_) {
+    pair.cleared.clear();
+    pair.answers.clear();
+    endEach(pair.sends);
+    endEach(pair.asked);
+    endEach(pair.arriving);
+    for (; !pair.leaving.empty(); pair.leaving.pop_back()) end(pair.leaving.back(), why);
+  }
+  endEach(receives_);
+  if (inHand_ != nullptr) end(std::exchange(inHand_, nullptr), why);
 }
 
 // The callers have their buffers back: nobody reads or writes them any more, or it does not count
 // (device::mayHaveChanged). With the links held.
 Status Messages::giveUp(const device::Fault& fault, int peer) {
-  Status why = setup_.conclusions.ofMessages(fault, peer);
+  Status why = withoutExceptions([&] { return setup_.conclusions.ofMessages(fault, peer); });
+  if (!setup_.failure.isSet()) setup_.failure.fail({why, -1});  // there was no memory for the reason
   setup_.traffic.releaseBuffers();  // behind that, for peers that find the mark wait for the reason
   endAllHere(why);
   return why;

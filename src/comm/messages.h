@@ -52,7 +52,7 @@ class Messages final : public MessageEngine {
     Waiter& waiter;
     Traffic& traffic;
     Requests& requests;
-    const FailureState& failure;
+    FailureState& failure;
     Conclusions& conclusions;
     Reasons& reasons;
   };
@@ -249,8 +249,9 @@ class Messages final : public MessageEngine {
     int timeoutMs;  // as its request has it; -1: the communicator's
   };
   std::optional<Overdue> overdue(std::int64_t nowNs);
-  // Whether nothing more is done, until somebody has said why.
-  bool isStuck() const { return broken_.kind != device::Fault::kNone || doubted_ >= 0; }
+  // Whether nothing more is done, until somebody has said why. A receive is in hand between two calls if there was no
+  // memory for it.
+  bool isStuck() const { return broken_.kind != device::Fault::kNone || doubted_ >= 0 || inHand_ != nullptr; }
   bool goesStraight() const;
   Status giveUp(const device::Fault& fault, int peer);
   void endAllHere(const Status& why);
@@ -263,6 +264,7 @@ class Messages final : public MessageEngine {
   const std::uint64_t eagerBytes_;  // the same on all ranks, as the slots are
   std::deque<Receive> receives_;    // posted, not matched; the oldest are matched first, and go
   std::deque<Unexpected> unexpected_;
+  Request* inHand_ = nullptr;     // of the receive that has got a message, and stands nowhere else yet
   std::uint64_t unfinished_ = 0;  // sends and receives that are not done
   std::uint64_t unanswered_ = 0;  // answers that could not be written yet
   Request* settled_ = nullptr;    // over when nothing is unfinished: settle() waits for it

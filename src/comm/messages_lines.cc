@@ -135,6 +135,7 @@ bool Messages::startSend(Pair& pair, Send& send, device::More more) {
   if (line == nullptr) return false;
   const device::WindowRef source = sourceOf(pair, send);
   const bool isEager = !isOffered(offerOf(source)) && send.bytes <= eagerBytes_;
+  bool isDone = true;  // the buffer is the caller's again
   const Offer input = isEager ? Offer::kInSlots : offerOf(source);
   line->bytes = send.bytes;
   line->tag = send.tag;
@@ -143,7 +144,6 @@ bool Messages::startSend(Pair& pair, Send& send, device::More more) {
   if (pathOf(send.bytes <= device::kInlineBytes, input, Offer::kNothing) == Path::kInline) {
     line->kind = MessageKind::kInline;
     device::copyShort(line->payload, send.data, static_cast<std::uint32_t>(send.bytes));
-    end(send.request, {});
   } else if (isEager) {
     unsigned char* slot = nextSlot(pair.eager, pair.in->eagerTaken, pair.outEager);
     if (slot == nullptr) return false;
@@ -151,7 +151,6 @@ bool Messages::startSend(Pair& pair, Send& send, device::More more) {
     publishSlot(pair, slot, send.bytes);
     ++pair.eager.written;
     line->kind = MessageKind::kEager;
-    end(send.request, {});
   } else {
     line->kind = MessageKind::kRequest;
     line->id = send.id = ++pair.requests;
@@ -164,8 +163,10 @@ bool Messages::startSend(Pair& pair, Send& send, device::More more) {
       send.isOffered = isOffered(input);
     }
     pair.asked.push_back(send);
+    isDone = false;
   }
   publishLine(pair, more);
+  if (isDone) end(send.request, {});
   return true;
 }
 

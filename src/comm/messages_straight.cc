@@ -20,6 +20,7 @@ Messages::Answer Messages::clear(Pair& pair, const Receive& receive, const Unexp
   if (pair.isPosted && answer.bytes != 0)
     answer.clearance = clearStraight(pair, stream, answer.bytes, message.source.index != 0);
   pair.arriving.push_back(std::move(stream));
+  inHand_ = nullptr;
   return answer;
 }
 

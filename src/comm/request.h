@@ -12,11 +12,13 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "base/caller.h"
 #include "base/handle_table.h"
 #include "base/status.h"
+#include "comm/stream.h"
 
 namespace kolo::comm {
 
@@ -61,8 +63,10 @@ class Request {
   std::int64_t waitsSince(std::int64_t nowNs);
 
   // The user's function, to be called when the request is over. False if there is one already. *isLate: it is over, and
-  // giveNotice() must follow.
+  // giveNotice() must follow. Throws where there is no memory for the notice: once asked for, it needs none.
   bool notify(koloNotifyFunction_t function, void* context, bool* isLate);
+  // After end() has said that giveNotice() must follow: that, for a stream.
+  Stream::Prepared takeNotice() { return std::move(notice_); }
   // Calls the function, and may free the request.
   void giveNotice();
   // The user has given it back. True: it is over, and the caller's; else it deletes itself when that is so.
@@ -87,6 +91,7 @@ class Request {
   Status status_;
   koloNotifyFunction_t function_ = nullptr;
   void* context_ = nullptr;
+  Stream::Prepared notice_;
   Weak<Communicator> first_;
   std::vector<Weak<Communicator>> others_;  // few requests have parts on several
 };

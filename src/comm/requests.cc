@@ -34,12 +34,10 @@ void Requests::start(const Message* messages, std::size_t count, Request& reques
 }
 
 void Requests::startAt(std::uint64_t place, const Message* messages, std::size_t count, Request& request) {
-  {
-    const InTurn served(turn_, place);
-    startNow(messages, count, request);
-    noteLook();
-  }
-  endStreamPlace();
+  const StreamPlace end(*this);
+  const InTurn served(turn_, place);
+  startNow(messages, count, request);
+  noteLook();
 }
 
 // Behind those that were started before, while another thread had the turn.
@@ -50,11 +48,11 @@ void Requests::startNow(const Message* messages, std::size_t count, Request& req
 }
 
 void Requests::begin(const Message* messages, std::size_t count, Request& request) {
-  if (owner_.failed()) {
-    for (std::size_t i = 0; i < count; ++i) ended(request, owner_.failure());
-    return;
-  }
   for (std::size_t i = 0; i < count; ++i) {
+    if (owner_.failed()) {  // before, or by one of these, for which there was no memory
+      ended(request, owner_.failure());
+      continue;
+    }
     try {
       owner_.messages().start(messages[i], request, i + 1 == count);
     } catch (const std::exception&) {
@@ -63,9 +61,12 @@ void Requests::begin(const Message* messages, std::size_t count, Request& reques
   }
 }
 
+// All of them or, where there is no memory, none.
 void Requests::post(const Message* messages, std::size_t count, Request& request) {
   const Lock lock(mutex_);
-  for (std::size_t i = 0; i < count; ++i) post_.push_back({messages[i], &request});
+  const std::size_t before = post_.size();
+  post_.resize(before + count);
+  for (std::size_t i = 0; i < count; ++i) post_[before + i] = {messages[i], &request};
   hasPost_.store(true, std::memory_order_relaxed);
 }
 
@@ -261,8 +262,11 @@ void Requests::execute(Queued& queued, std::uint64_t entered) {
     queued.status = queued.step();
   }
   if (!queued.messages.empty()) {
+    struct Begun {
+      std::atomic<std::uint32_t>& inLine;
+      ~Begun() { inLine.fetch_sub(1, std::memory_order_release); }  // [in line]
+    } const begun{messagesInLine_};
     startNow(queued.messages.data(), queued.messages.size(), *queued.request);
-    messagesInLine_.fetch_sub(1, std::memory_order_release);  // [in line]
   }
   noteLook();
 }

@@ -84,7 +84,8 @@ class Requests {
   bool look();
   // Makes the own thread begin at once with what is left.
   void hurry();
-  // To be called before a request asks for a notice. koloSystemError: there is no thread that could give it.
+  // To be called before a request asks for a notice (Request::notify). koloSystemError: there is no thread that could
+  // give it.
   Status prepareNotices();
 
   // ---- in order with other operations
@@ -106,7 +107,10 @@ class Requests {
 
   // ---- for Messages, under the turn
 
-  // Starts messages that other calls have left here meanwhile. REQUIRES: the links are held (Traffic::hold()).
+  // Starts messages, behind those that other calls have left here meanwhile. What finds no memory ends the
+  // communicator.
+  void startNow(const Message* messages, std::size_t count, Request& request);
+  // Starts the latter. REQUIRES: the links are held (Traffic::hold()).
   void takePost() {
     if (hasPost_.load(std::memory_order_relaxed)) startPosted();
   }
@@ -129,12 +133,11 @@ class Requests {
   using Queue = std::list<Queued>;
   struct Posted {
     Message message;
-    Request* request;
+    Request* request = nullptr;
   };
   void holdAndTakePost();
   void startPosted();
   void begin(const Message* messages, std::size_t count, Request& request);
-  void startNow(const Message* messages, std::size_t count, Request& request);
   void post(const Message* messages, std::size_t count, Request& request);
   void noteLook();
   // Whether a message must queue behind a stream's operation or such a message.

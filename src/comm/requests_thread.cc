@@ -46,11 +46,7 @@ Status Requests::prepareNotices() {
 
 void Requests::giveNoticeSoon(Request& request) {
   const Lock lock(mutex_);
-  notices_->enqueue([&request] {
-    const InNotice inside;
-    request.giveNotice();
-    return Status();
-  });
+  notices_->enqueue(request.takeNotice());
 }
 
 // Somebody leaves messages under way. Sequentially consistent with the thread's going to sleep: either it sees them, or
@@ -71,7 +67,7 @@ void Requests::wake(Lock&) {
   }
   try {
     thread_ = startQuietly([this] { work(); });
-  } catch (const std::system_error& why) {
+  } catch (const std::exception& why) {
     isAsleep_.store(true, std::memory_order_relaxed);
     const Status none = noThread(why, "the progress of requests needs a thread");
     log::warn("rank {} of communicator {}: {}; its requests go on only while somebody waits", owner_.rank(),

@@ -57,10 +57,16 @@ Stream::~Stream() {
   thread_.join();
 }
 
-void Stream::enqueue(std::function<Status()> task) {
+Stream::Prepared Stream::prepare(std::function<Status(std::uint64_t place)> run) {
+  Prepared made;
+  made.push_back({std::move(run)});
+  return made;
+}
+
+void Stream::enqueue(Prepared tasks) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
+    tasks_.splice(tasks_.end(), tasks);
   }
   changed_.notify_all();
 }
@@ -83,12 +89,13 @@ void Stream::work() {
   for (;;) {
     changed_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
     if (tasks_.empty()) return;
-    std::function<Status()> task = std::move(tasks_.front());
-    tasks_.pop_front();
+    Prepared taken;
+    taken.splice(taken.begin(), tasks_, tasks_.begin());
     busy_ = true;
     lock.unlock();
-    Status status = withoutExceptions(task, "a task of a stream needs a thread");
-    task = nullptr;  // what it holds is let go before anybody is told that it is done
+    const Task& task = taken.front();
+    Status status = withoutExceptions([&] { return task.run(task.place); }, "a task of a stream needs a thread");
+    taken.clear();  // what it holds is let go before anybody is told that it is done
     lock.lock();
     busy_ = false;
     if (first_.ok() && !status.ok()) first_ = std::move(status);

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
+#include <cstdint>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "base/status.h"
 
@@ -45,7 +47,18 @@ class Stream {
   Stream();
   ~Stream();  // waits for all tasks
 
-  void enqueue(std::function<Status()> task);
+  // Tasks that have all their memory, so that nothing can keep a stream from taking them: a place in a turn that a task
+  // is to have is taken between the two.
+  struct Task {
+    std::function<Status(std::uint64_t place)> run;
+    std::uint64_t place = 0;
+  };
+  using Prepared = std::list<Task>;
+  static Prepared prepare(std::function<Status(std::uint64_t place)> run);
+  void enqueue(Prepared tasks) noexcept;
+  void enqueue(std::function<Status()> task) {
+    enqueue(prepare([task = std::move(task)](std::uint64_t) { return task(); }));
+  }
   // Waits for all that was enqueued; the first error since the last call.
   Status synchronize();
   // koloInProgress while tasks are left.
@@ -61,7 +74,7 @@ class Stream {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<Status()>> tasks_;
+  Prepared tasks_;
   bool busy_ = false;
   bool stopping_ = false;
   Status first_;

@@ -6,6 +6,7 @@
 // Thread safety: all functions, from any thread.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -20,7 +21,12 @@ class Workers {
   // Goes back when its part is done. Throws std::system_error if the system gives no thread.
   std::unique_ptr<Stream> borrow() {
     const std::lock_guard lock(mutex_);
-    if (idle_.empty()) return std::make_unique<Stream>();
+    if (idle_.empty()) {
+      idle_.reserve(made_ + 1);  // what comes back needs no memory
+      auto worker = std::make_unique<Stream>();
+      ++made_;
+      return worker;
+    }
     std::unique_ptr<Stream> worker = std::move(idle_.back());
     idle_.pop_back();
     return worker;
@@ -35,6 +41,7 @@ class Workers {
  private:
   std::mutex mutex_;
   std::vector<std::unique_ptr<Stream>> idle_;
+  std::size_t made_ = 0;
 };
 
 }  // namespace kolo::comm

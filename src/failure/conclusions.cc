@@ -47,7 +47,7 @@ Status Conclusions::endByMismatch(const Work& work, const Fault& fault) {
                                    describeMismatch(number, setup_.name, rank(), {fault.mine, fault.mineCount},
                                                     fault.peer, {fault.signature, fault.count}, std::move(difference))};
   setup_.failure.fail(failure);
-  return Status(failure.code, failure.message);
+  return failure.why;
 }
 
 // All ranks return the failure that is told first: the rank whose own wait is the cause tells it at once, the others
@@ -118,7 +118,7 @@ Status Conclusions::of(const Work& work, const Fault& fault) {
     }
   }
   setup_.failure.fail(failure);
-  return Status(failure.code, failure.message);
+  return failure.why;
 }
 
 Status Conclusions::ofMessages(const Fault& fault, int peer) {
@@ -138,8 +138,9 @@ Status Conclusions::ofMessages(const Fault& fault, int peer) {
                        peer < 0 ? "every other rank" : whom, setup_.name, rank());
   }
   if (!mine.empty()) {
-    setup_.failure.fail({koloRemoteError, culprit, mine});
-    return Status(koloRemoteError, mine);
+    const bootstrap::Failure failure(koloRemoteError, culprit, std::move(mine));
+    setup_.failure.fail(failure);
+    return failure.why;
   }
   const Status why = setup_.failure.status();
   return error(why.code(), "{}; rank {} was waiting for a message from or to {}", why.message(), rank(), whom);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/insist.h"
 #include "base/log.h"
 
 namespace kolo::failure {
@@ -19,40 +20,46 @@ void FailureState::record(const bootstrap::Failure& failure) {
 // REQUIRES: mutex_.
 void FailureState::recordLocked(const bootstrap::Failure& failure) {
   if (!first_.ok()) return;
-  first_ = Status(failure.code, failure.message);
+  first_ = failure.why;
   stop_.store(1, std::memory_order_release);  // [stop]
   stopRunning_();
 }
 
 bool FailureState::isReported(int peer) const {
   const std::lock_guard lock(mutex_);
-  return reported_.count(peer) != 0;
+  return reported_[static_cast<std::size_t>(peer)];
 }
 
 std::vector<int> FailureState::dead() const {
   const std::lock_guard lock(mutex_);
-  return {dead_.begin(), dead_.end()};
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < dead_.size(); ++rank) {
+    if (dead_[rank]) ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
 }
 
 void FailureState::hear(const bootstrap::Failure& failure) {
   bootstrap::Failure mine = failure;
   const auto member = std::find(membership_.members.begin(), membership_.members.end(), failure.rank);
-  const bool isOfMember = failure.code == koloRemoteError && member != membership_.members.end();
+  const bool isOfMember = failure.why.code() == koloRemoteError && member != membership_.members.end();
   const int at = static_cast<int>(member - membership_.members.begin());
   if (isOfMember && at != failure.rank)
-    mine.message = fmt::format("rank {} of communicator {}: {}", at, name_, failure.message);
+    mine.why = error(koloRemoteError, "rank {} of communicator {}: {}", at, name_, failure.why.message());
   {
     const std::lock_guard lock(mutex_);  // who sees a death sees the failure, too
-    if (isOfMember) reported_.insert(at);
-    if (isOfMember && failure.isDeath) dead_.insert(at);
+    if (isOfMember) reported_[static_cast<std::size_t>(at)] = true;
+    if (isOfMember && failure.isDeath) dead_[static_cast<std::size_t>(at)] = true;
     recordLocked(mine);
   }
-  log::info("communicator {} has failed on rank {}: {}", name_, membership_.rank, mine.message);
+  log::info("communicator {} has failed on rank {}: {}", name_, membership_.rank, mine.why.message());
 }
 
 void FailureState::fail(const bootstrap::Failure& failure) {
   record(failure);
-  if (membership_.control != nullptr) membership_.control->reportFailure(membership_.key, failure, membership_.family);
+  if (membership_.control == nullptr) return;
+  const bool isTold = insist([&] { membership_.control->reportFailure(membership_.key, failure, membership_.family); });
+  if (!isTold) log::warn("communicator {}: there is no memory to tell the other ranks of its failure", name_);
 }
 
 }  // namespace kolo::failure

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,7 +23,8 @@ class FailureState {
   // membership and name (of the communicator) outlive this object. stop: called once, when the communicator fails, by
   // the thread that records the failure: what runs must end.
   FailureState(const links::Membership& membership, const std::string& name, std::function<void()> stop)
-      : membership_(membership), name_(name), stopRunning_(std::move(stop)) {}
+      : membership_(membership), name_(name), stopRunning_(std::move(stop)),
+        reported_(static_cast<std::size_t>(membership.ranks())), dead_(reported_.size()) {}
 
   // Costs a load: operations ask before they begin, and while they wait.
   bool isSet() const { return stop_.load(std::memory_order_acquire) != 0; }  // [stop]
@@ -49,7 +49,7 @@ class FailureState {
   std::atomic<std::uint32_t> stop_{0};
   mutable std::mutex mutex_;  // of what follows
   Status first_;
-  std::set<int> reported_, dead_;
+  std::vector<bool> reported_, dead_;  // by rank
 };
 
 }  // namespace kolo::failure

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "base/fork.h"
+#include "base/insist.h"
 #include "links/surroundings.h"
 
 namespace kolo::links {
@@ -99,24 +100,31 @@ void Pool::giveBack(std::uint64_t at, std::uint64_t bytes) {
 void Pool::retire(std::uint64_t at, const BlockLayout& layout, int ownRank) {
   const std::lock_guard lock(mutex_);
   retired_.push_back({at, layout, ownRank});
-  sweep();
+  (void)withoutExceptions([this] {  // what there is no memory for is left to the next one
+    sweep();
+    return Status();
+  });
 }
 
 // REQUIRES: the lock
 void Pool::addFree(std::uint64_t bytes, Block block) {
   if (!block.isZero && warmBytes_ + bytes > kMostWarmBytes) block.isZero = memory_->discard(block.at, bytes);
-  if (!block.isZero) warmBytes_ += bytes;
   const auto equal = free_.equal_range(bytes);
   free_.emplace_hint(block.isZero ? equal.second : equal.first, bytes, block);
+  if (!block.isZero) warmBytes_ += bytes;
 }
 
 // REQUIRES: the lock
 void Pool::sweep() {
-  std::erase_if(retired_, [&](const Retired& block) {
-    if (!isReleased(block)) return false;
-    addFree(block.layout.bytes(), {block.at, false});
-    return true;
-  });
+  for (std::size_t i = 0; i < retired_.size();) {
+    if (!isReleased(retired_[i])) {
+      ++i;
+      continue;
+    }
+    addFree(retired_[i].layout.bytes(), {retired_[i].at, false});
+    retired_[i] = retired_.back();
+    retired_.pop_back();
+  }
 }
 
 bool Pool::isReleased(const Retired& block) const {
@@ -162,14 +170,14 @@ std::shared_ptr<Share> Share::take(std::shared_ptr<Pool> pool, std::vector<int> 
 Share::~Share() {
   if (isForkedInUse()) return;  // the memory is the parent's, which still uses it
   if (!isPublished_) {
-    pool_->giveBack(at_, layout_.bytes());
+    (void)insist([this] { pool_->giveBack(at_, layout_.bytes()); });
     return;
   }
   for (std::size_t rank = 0; rank < blocks_.size(); ++rank) {
     // [released] after all that this rank did there
     if (static_cast<int>(rank) != rank_) device::storeRelease(released(blocks_[rank]), 1);
   }
-  pool_->retire(at_, layout_, rank_);
+  (void)insist([this] { pool_->retire(at_, layout_, rank_); });
 }
 
 unsigned char* Share::ownBlock() const { return pool_->own() + at_; }

@@ -58,7 +58,11 @@ void Acceptor::serve() {
   const bool hasCallers = advanceAll();
   while (!places_.empty() && places_.front().until <= Clock::now()) drop(places_.begin());
   if (hasCallers && !accept()) pausedUntil_ = Clock::now() + kPause;
-  for (const auto& proven : std::exchange(proven_, {})) proven->enter();
+  while (!proven_.empty()) {  // one by one: where there is no memory for one, the others are left
+    const std::unique_ptr<Stranger> proven = std::move(proven_.front());
+    proven_.erase(proven_.begin());
+    proven->enter();
+  }
 }
 
 // Those for whom something has come; whether there are callers. Where poll(2) is refused, all look for themselves.

@@ -7,16 +7,13 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <system_error>
 
+#include "base/folder.h"
 #include "base/identity.h"
 #include "network/place.h"
 
 namespace kolo::network {
 namespace {
-
-namespace fs = std::filesystem;
 
 bool exists(const std::string& path) {
   struct stat info {};
@@ -32,9 +29,7 @@ std::string folderOf(const std::string& interface) {
 bool hasHardware(const std::string& interface, int depth = 0) {
   if (exists(folderOf(interface) + "/device")) return true;
   if (depth == 3) return false;
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folderOf(interface), ignored)) {
-    const std::string name = entry.path().filename();
+  for (const std::string& name : namesIn(folderOf(interface))) {
     if (name.rfind("lower_", 0) == 0 && hasHardware(name.substr(6), depth + 1)) return true;
   }
   return false;

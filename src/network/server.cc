@@ -62,11 +62,13 @@ void Server::serve() {
       polls.assign({{wake_.fd(), POLLIN, 0}});
       acceptor_.addTo(polls);
     } catch (const std::bad_alloc&) {  // there may be memory later
-      polls.resize(1);
+      polls.clear();
       next = Clock::now() + kWithoutMemory;
     }
     const int timeout = next == Clock::time_point::max() ? -1 : millisecondsUntil(next);
-    if (::poll(polls.data(), polls.size(), timeout) > 0 && polls[0].revents != 0) return;
+    pollfd alone{wake_.fd(), POLLIN, 0};
+    pollfd* const asked = polls.empty() ? &alone : polls.data();
+    if (::poll(asked, std::max<std::size_t>(polls.size(), 1), timeout) > 0 && asked[0].revents != 0) return;
   }
 }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/folder.h"
 #include "topology/topology.h"
 
 namespace kolo::topology {
@@ -41,10 +42,8 @@ std::int64_t numberIn(const std::filesystem::path& file) {
 // "100 Gb/sec (4X EDR)" of each port.
 std::int64_t fastestPort(const std::filesystem::path& device) {
   std::int64_t fastest = 0;
-  std::error_code ignored;
-  for (const auto& port : std::filesystem::directory_iterator(device / "ports", ignored)) {
-    fastest = std::max(fastest, 1000 * numberIn(port.path() / "rate"));
-  }
+  for (const std::string& port : namesIn(device / "ports"))
+    fastest = std::max(fastest, 1000 * numberIn(device / "ports" / port / "rate"));
   return fastest;
 }
 
@@ -62,26 +61,25 @@ bool hasSeveralNics(const std::string& mount) {
   std::error_code ignored;
   const auto count = [&](const char* kind, const char* mark) {
     int found = 0;
-    for (const auto& one : std::filesystem::directory_iterator(classes / kind, ignored))
-      found += std::filesystem::exists(one.path() / mark, ignored);
+    for (const std::string& one : namesIn(classes / kind))
+      found += std::filesystem::exists(classes / kind / one / mark, ignored);
     return found;
   };
   return count("infiniband", "") > 1 || count("net", "device") > 1;
 }
 
 void addSoftRdma(std::vector<Nic>& nics, const std::string& mount) {
-  std::error_code ignored;
+  const std::filesystem::path devices = std::filesystem::path(mount) / "class" / "infiniband";
   std::vector<Nic> found;
-  for (const auto& device :
-       std::filesystem::directory_iterator(std::filesystem::path(mount) / "class" / "infiniband", ignored)) {
-    std::ifstream stream(device.path() / "parent");
+  for (const std::string& device : namesIn(devices)) {
+    std::ifstream stream(devices / device / "parent");
     std::string name;
     if (!std::getline(stream, name)) continue;
     const auto parent =
         std::find_if(nics.begin(), nics.end(), [&](const Nic& nic) { return !nic.isRdma && nic.name == name; });
     if (parent == nics.end()) continue;
     found.push_back(*parent);
-    found.back().name = device.path().filename();
+    found.back().name = device;
     found.back().isRdma = true;
   }
   std::sort(found.begin(), found.end(),

@@ -236,6 +236,27 @@ TEST_CASE("initialisations in a group happen at its end, side by side", "[thread
   for (koloComm_t comm : comms) REQUIRE_OK(koloCommDestroy(comm));
 }
 
+TEST_CASE("a stream of a group may end while another part of the group waits", "[threads]") {
+  World world(2), other(2);
+  koloStream_t stream = nullptr;
+  REQUIRE_OK(koloStreamCreate(&stream));
+  const std::array<int, 4> in{1, 2, 3, 4};
+  std::array<int, 4> out{};
+  const auto addUp = [&](koloComm_t comm, std::size_t i, koloStream_t on) {
+    return koloAllReduce(&in[i], &out[i], 1, koloInt32, koloSum, comm, on);
+  };
+  std::array<koloResult_t, 4> results{};
+  std::thread grouping([&] {
+    results = {koloGroupStart(), addUp(world[0], 0, stream), addUp(other[0], 1, nullptr), koloGroupEnd()};
+  });
+  CHECK_CODE(koloSuccess, addUp(world[1], 2, nullptr));  // with what runs on the stream, which has begun then
+  CHECK_CODE(koloSuccess, koloStreamDestroy(stream));
+  CHECK_CODE(koloSuccess, addUp(other[1], 3, nullptr));  // the group ends behind this
+  grouping.join();
+  for (const koloResult_t result : results) CHECK(result == koloSuccess);
+  CHECK(out == std::array<int, 4>{4, 6, 4, 6});
+}
+
 TEST_CASE("a reduction handle destroyed inside the group that uses it still serves the group") {
   World world(2);
   world.run([](Self& self) {

@@ -90,9 +90,9 @@ TEST_CASE("a reported failure reaches all subscribers once, later ones too, unti
   std::this_thread::sleep_for(50ms);
   for (const std::size_t i : {0, 1, 3}) {
     REQUIRE(inboxes[i].all().size() == 1);
-    CHECK(inboxes[i].all()[0].code == koloMismatch);
+    CHECK(inboxes[i].all()[0].why.code() == koloMismatch);
     CHECK(inboxes[i].all()[0].rank == 2);
-    CHECK(inboxes[i].all()[0].message == failure.message);
+    CHECK(inboxes[i].all()[0].why.message() == failure.why.message());
   }
   CHECK(inboxes[2].all().empty());
   leaveAll(controls);
@@ -199,7 +199,8 @@ TEST_CASE("the news of a rank's end names the failure that it reported or heard 
   controls[0].reset();  // at once: what it has reported is on its way
   REQUIRE(inbox.waitFor(1));
   CHECK(inbox.all()[0].rank == 0);
-  CHECK(contains(inbox.all()[0].message, "died: connection closed, after a failure on rank 0: no link to rank 2"));
+  CHECK(
+      contains(inbox.all()[0].why.message(), "died: connection closed, after a failure on rank 0: no link to rank 2"));
   controls[2].reset();
   REQUIRE(inbox.waitFor(2));
   const auto gather = [&](const std::vector<int>& members, int index) {
@@ -209,7 +210,7 @@ TEST_CASE("the news of a rank's end names the failure that it reported or heard 
   controls[1].reset();
   REQUIRE(inbox.waitFor(3));
   // The rank knew of two ends, of which either may be the cause of its own.
-  const std::string last = inbox.all()[2].message;
+  const std::string last = inbox.all()[2].why.message();
   CHECK(contains(last, "rank 1 (pid "));
   CHECK(contains(last, ", after a failure on rank 0: no link to rank 2; rank 0 (pid "));
   CHECK(contains(last, "; rank 2 (pid "));
@@ -357,10 +358,10 @@ TEST_CASE("destruction without leaving is a death, told to those concerned", "[b
   std::this_thread::sleep_for(50ms);
   controls[3].reset();
   REQUIRE(concerned.waitFor(1));
-  CHECK(concerned.all()[0].code == koloRemoteError);
+  CHECK(concerned.all()[0].why.code() == koloRemoteError);
   CHECK(concerned.all()[0].rank == 3);
-  CHECK(contains(concerned.all()[0].message, fmt::format("rank 3 (pid {} on ", ::getpid())));
-  CHECK(contains(concerned.all()[0].message, "died: connection closed"));
+  CHECK(contains(concerned.all()[0].why.message(), fmt::format("rank 3 (pid {} on ", ::getpid())));
+  CHECK(contains(concerned.all()[0].why.message(), "died: connection closed"));
   gather.join();
   CHECK(waiting.status().code() == koloRemoteError);
   CHECK(contains(waiting.status().message(), "rank 3"));
@@ -394,7 +395,7 @@ TEST_CASE("the death of a process is told at once with its rank and pid", "[boot
   REQUIRE(inboxes[1].waitFor(1));
   CHECK_WITHIN(8s, start);
   CHECK(inboxes[1].all()[0].rank == 2);
-  CHECK(contains(inboxes[1].all()[0].message, fmt::format("rank 2 (pid {} on", pid)));
+  CHECK(contains(inboxes[1].all()[0].why.message(), fmt::format("rank 2 (pid {} on", pid)));
   leaveAll(controls);
 }
 

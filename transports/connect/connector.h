@@ -51,7 +51,8 @@ class Connector : protected Callee {
   void accept(const Caller& caller, std::unique_ptr<Way> way) {
     const Lock lock(lock_);
     if (way != nullptr) know(std::move(way));
-    if (--accepting_[caller.device] == 0) accepting_.erase(caller.device);
+    const auto accepting = accepting_.find(caller.device);
+    if (--accepting->second == 0) accepting_.erase(accepting);
     changed_.notify_all();
   }
 
@@ -80,16 +81,8 @@ class Connector : protected Callee {
         if (arrives(id, kPatience, deadline) || Clock::now() < deadline) continue;
         return why.fail(KOLO_TRANSPORT_ERROR, "rank %u takes too long", peer.rank);
       }
-      Dialled dialled;
-      std::unique_ptr<Way> way;
-      int code = dial(party_, peer, deadline, why, &dialled);
-      const bool isTaken = code == KOLO_TRANSPORT_OK && dialled.decision == Decision::kTaken;
-      if (isTaken) code = makeWay({id, peer.rank}, peer, std::move(dialled.rails), deadline, why, &way);
-      {
-        const Lock lock(lock_);
-        dialling_.reset();
-        if (way != nullptr) know(std::move(way));
-      }
+      bool isTaken = false;
+      const int code = dialOnce({id, peer.rank}, peer, deadline, why, &isTaken);
       if (isTaken && code == KOLO_TRANSPORT_OK) continue;
       if (arrives(id, code == KOLO_TRANSPORT_OK ? kPatience : isTaken ? milliseconds(0) : kGrace, deadline)) continue;
       if (code != KOLO_TRANSPORT_OK) return code;
@@ -108,10 +101,30 @@ class Connector : protected Callee {
   // With the lock held: the way will be among those that takeArrived() gives.
   virtual void hasArrived(Way& way) = 0;
 
-  void know(std::unique_ptr<Way> way) {  // with the lock held
+  // As dial(); and *isTaken says whether the peer has taken the connections. REQUIRES: startToDial().
+  int dialOnce(const Caller& to, const Address& peer, Clock::time_point deadline, const Why& why, bool* isTaken) {
+    struct Dialling {
+      Connector& self;
+      ~Dialling() {
+        const Lock lock(self.lock_);
+        self.dialling_.reset();
+      }
+    } const dialling{*this};
+    Dialled dialled;
+    std::unique_ptr<Way> way;
+    int code = dial(party_, peer, deadline, why, &dialled);
+    *isTaken = code == KOLO_TRANSPORT_OK && dialled.decision == Decision::kTaken;
+    if (*isTaken) code = makeWay(to, peer, std::move(dialled.rails), deadline, why, &way);
+    const Lock lock(lock_);
+    if (way != nullptr) know(std::move(way));
+    return code;
+  }
+
+  void know(std::unique_ptr<Way> way) {  // with the lock held; known and arrived, or neither
     Way& its = *way;
-    arrived_.push_back(std::move(way));
+    arrived_.reserve(arrived_.size() + 1);
     known_[its.peer.device] = &its;
+    arrived_.push_back(std::move(way));
     hasArrived(its);
   }
   // Not while there is a way, or the peer is making one.

@@ -111,8 +111,13 @@ void Listener::take(Answer& client) {
   Set& set = at->second;
   set.rails[hello.rail] = client.takeSocket();
   if (!std::all_of(set.rails.begin(), set.rails.end(), [](const Socket& rail) { return rail.valid(); })) return;
-  member->second.callee->arrive(set.from, std::move(set.rails));
+  Set complete = std::move(set);
   sets_.erase(at);
+  try {
+    member->second.callee->arrive(complete.from, std::move(complete.rails));
+  } catch (const std::bad_alloc&) {  // as if the caller had gone
+    member->second.callee->giveUp(complete.from);
+  }
 }
 
 const Directory::Entry* Listener::find(const Id& device) const {
@@ -132,11 +137,15 @@ Decision Listener::decide(const Hello& hello) {
     return isExpected && !at->second.rails[hello.rail].valid() ? Decision::kTaken : Decision::kHave;
   }
   if (at != sets_.end()) return Decision::kHave;
-  const Decision decision = member->second.callee->decide(caller);
-  if (decision != Decision::kTaken) return decision;
   Set set{keyOf(hello.to), caller, {}, Clock::now()};
   set.rails.resize(hello.rails);
-  sets_.emplace(keyOf(hello.set), std::move(set));
+  const auto made = sets_.emplace(keyOf(hello.set), std::move(set)).first;
+  Decision decision = Decision::kHave;
+  try {
+    decision = member->second.callee->decide(caller);
+  } catch (const std::bad_alloc&) {  // to this caller, it is not taken
+  }
+  if (decision != Decision::kTaken) sets_.erase(made);
   return decision;
 }
 

@@ -270,16 +270,19 @@ const char* whyNoMore(int errnum) {
          "before they make a communicator, or KOLO_SINGLE_COPY_BYTES=9223372036854775807, by which all is staged";
 }
 
+// Of memory that could not be reached from the beginning. call: with its preposition.
+int failRefused(const Why& why, const char* call, int errnum) {
+  return why.fail(
+      KOLO_TRANSPORT_UNREACHABLE,
+      "%s the peer's process: %s; it needs one process id namespace, the right to trace the peer (same user, "
+      "kernel.yama.ptrace_scope 0), and pidfd_open (Linux 5.3, and no seccomp filter against it)",
+      call, ErrorText(errnum).text);
+}
+
 int linkRead(void*, void* linked, void* to, std::uint64_t from, std::uint64_t bytes, char* text, size_t textBytes) {
   const Why why{text, textBytes};
   const Link& link = *static_cast<const Link*>(linked);
-  if (link.readErrno != 0) {
-    return why.fail(
-        KOLO_TRANSPORT_UNREACHABLE,
-        "process_vm_readv from the peer's process: %s; it needs one process id namespace, the right to trace the peer "
-        "(same user, kernel.yama.ptrace_scope 0), and pidfd_open (Linux 5.3, and no seccomp filter against it)",
-        ErrorText(link.readErrno).text);
-  }
+  if (link.readErrno != 0) return failRefused(why, "process_vm_readv from", link.readErrno);
   // In this process, too: a peer whose operation has failed may have given its buffer back, which must be an error here
   // and not a crash.
   const int failure = bytes != 0 ? readMemory(*link.process, to, from, bytes) : 0;
@@ -293,11 +296,12 @@ int linkWrite(void*, void* linked, std::uint64_t to, const void* from, std::uint
               size_t textBytes) {
   const Why why{text, textBytes};
   const Link& link = *static_cast<const Link*>(linked);
-  const int failure = link.writeErrno != 0 ? link.writeErrno : writeMemory(*link.process, to, from, bytes);
+  if (link.writeErrno != 0) return failRefused(why, "process_vm_writev to", link.writeErrno);
+  const int failure = writeMemory(*link.process, to, from, bytes);
   if (failure == 0) return KOLO_TRANSPORT_OK;
   return why.fail(KOLO_TRANSPORT_ERROR, "process_vm_writev of %llu bytes to process %d: %s%s",
-                  static_cast<unsigned long long>(bytes), link.process != nullptr ? int{link.process->pid()} : 0,
-                  ErrorText(failure).text, link.writeErrno == 0 ? whyNoMore(failure) : "");
+                  static_cast<unsigned long long>(bytes), static_cast<int>(link.process->pid()),
+                  ErrorText(failure).text, whyNoMore(failure));
 }
 
 }  // namespace

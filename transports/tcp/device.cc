@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "base/insist.h"
+
 namespace kolo::tcp {
 namespace {
 
@@ -38,7 +40,7 @@ int Device::open(const koloTransportHost& host, koloTransportBlob* address, cons
 Device::~Device() {
   const bool isOurs = party_.isOurs();
   if (isOurs) connect::closeParty(party_);
-  if (isOurs && !isAbandoned_) finish();
+  if (isOurs && !isAbandoned_) (void)insist([this] { finish(); });
 }
 
 // ---- the listener's thread

@@ -33,8 +33,9 @@ class Memories {
   // is not valid again when its place is.
   std::uint64_t add(void* address, std::uint64_t bytes) {
     if (free_.empty()) {
-      free_.push_back(static_cast<std::uint32_t>(ranges_.size()));
+      free_.reserve(ranges_.size() + 1);  // for all that are given back: remove() needs no memory
       ranges_.emplace_back();
+      free_.push_back(static_cast<std::uint32_t>(ranges_.size() - 1));
     }
     const std::uint32_t place = free_.back();
     free_.pop_back();

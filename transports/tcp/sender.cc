@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/insist.h"
+
 namespace kolo::tcp {
 namespace {
 
@@ -163,8 +165,11 @@ void Sender::release(Load* load) {
     if (request.sent == 0 && std::exchange(request.isNumbered, false)) --next_;  // anew, without gaps
     if (request.load != load) continue;
     if (request.sent == 0 && (kept += request.frame.bytes) > kMostKept) continue;
-    request.copy = std::make_unique<unsigned char[]>(request.frame.bytes);
-    if (request.frame.bytes != 0) std::memcpy(request.copy.get(), request.payload, request.frame.bytes);
+    // What there is no memory for is dropped. If a part has been sent, the peer finds the next frame out of place, and
+    // gives the connection up.
+    const std::uint64_t bytes = request.frame.bytes;
+    if (bytes != 0 && !insist([&] { request.copy = std::make_unique<unsigned char[]>(bytes); })) continue;
+    if (bytes != 0) std::memcpy(request.copy.get(), request.payload, bytes);
     request.payload = request.copy.get();
     request.load = nullptr;
   }
