@@ -43,7 +43,7 @@ class MemberControl final : public Control {
   int ranks() const override { return ranks_; }
 
   std::string derivedSecret(std::string_view label) const override {
-    const Secret derived = expand(secret_, "kolo derived: " + std::string(label));
+    const Secret derived = expand(link_->jobKey(), "kolo derived: " + std::string(label));
     return {reinterpret_cast<const char*>(derived.data()), derived.size()};
   }
 

@@ -51,7 +51,8 @@ class Control {
 
   virtual int rank() const = 0;  // rank in the job, 0..ranks()-1
   virtual int ranks() const = 0;
-  // The job's secret expanded with a label, 32 bytes: equal on all ranks of the job, unknown outside it.
+  // A key that the hub has drawn for this run of the job, expanded with a label, 32 bytes: equal on all ranks of the
+  // job, unknown outside it. However weak KOLO_SECRET is, nothing that is made with it can be guessed.
   virtual std::string derivedSecret(std::string_view label) const = 0;
 
   // All-gather of small blobs (up to 1 MiB each) among n callers that give the same key, sequence and members, and

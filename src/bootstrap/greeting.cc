@@ -23,14 +23,19 @@ Greeting::Stage Greeting::answerHello(std::string_view bytes) {
   ClientHello hello;
   if (!decode(bytes, hello)) return Stage::kOver;
   tag_ = hello.tag;
-  ServerHello answer;
   const Secret* const secret = find_(hello.tag);
-  if (secret == nullptr) answer.reply = Reply::kUnknownJob;
-  randombytes_buf(answer.nonce.data(), answer.nonce.size());
-  const std::string answered = encode(answer);
+  ServerHello answer;
   // With another protocol nothing more can be said; the client finds both versions in the hellos.
-  if (!reply(answered) || secret == nullptr || hello.protocol != kProtocol) return Stage::kOver;
-  session_ = std::make_unique<Session>(Session::Side::kHub, *secret, bytes, answered);
+  if (secret == nullptr || hello.protocol != kProtocol) {
+    if (secret == nullptr) answer.reply = Reply::kUnknownJob;
+    (void)reply(encode(answer));
+    return Stage::kOver;
+  }
+  const KeyExchange exchange(*secret);
+  answer.share = exchange.share();
+  const std::string answered = encode(answer);
+  if (!reply(answered)) return Stage::kOver;
+  session_ = std::make_unique<Session>(Session::Side::kHub, exchange, hello.share, bytes, answered);
   return Stage::kGreeted;
 }
 

@@ -23,7 +23,7 @@ class Greeting {
 
   enum class Stage {
     kSilent,   // has not said which job it belongs to
-    kGreeted,  // has named a job that is here, which takes a number that only its ranks know
+    kGreeted,  // has named a job that is here
     kProven,   // holds the job's secret
     kOver,     // to be closed
   };

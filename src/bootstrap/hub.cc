@@ -182,7 +182,11 @@ void Hub::welcomeAll() {
     if (slot.member->process == processIdentity()) housemates.push_back(slot.member->rank);
   }
   Encoder welcome = frame(Frame::kWelcome);
-  welcome.number(static_cast<std::uint32_t>(::getpid())).text(hostName()).ranks(housemates);
+  Secret key;
+  randombytes_buf(key.data(), key.size());
+  welcome.number(static_cast<std::uint32_t>(::getpid())).text(hostName());
+  welcome.raw({reinterpret_cast<const char*>(key.data()), key.size()}).ranks(housemates);
+  sodium_memzero(key.data(), key.size());
   broadcast(shared(welcome), false);
 }
 

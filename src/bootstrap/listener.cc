@@ -32,17 +32,18 @@ Result<std::shared_ptr<Listener>> listenerFor(Reactor& reactor, std::uint16_t po
   return listener;
 }
 
-// What a job's hub listens by; null: it is not in this process.
-std::shared_ptr<Listener> listenerHere(const Tag& tag) {
+// What a job's hub listens by, and the hub; null: it is not in this process. Who has a job's tag and another secret is
+// none of it.
+struct Here {
+  std::shared_ptr<Listener> listener;
+  std::shared_ptr<Hub> hub;
+};
+Here hubHere(const Secret& secret) {
   for (const auto& [key, listener] : listeners()) {
-    if (listener->hubOf(tag) != nullptr) return listener;
+    const std::shared_ptr<Hub> hub = listener->hubOf(tagOf(secret));
+    if (hub != nullptr && hub->secret() == secret) return {listener, hub};
   }
-  return nullptr;
-}
-
-std::shared_ptr<Hub> hubHere(const Tag& tag) {
-  const std::shared_ptr<Listener> listener = listenerHere(tag);
-  return listener != nullptr ? listener->hubOf(tag) : nullptr;
+  return {};
 }
 
 void closeIfEmpty(const Listener* listener) {
@@ -80,9 +81,8 @@ Socket connectToHubHere(const Secret& secret, int& errnum) {
   Socket rank;
   errnum = ECONNREFUSED;
   const auto connect = [&] {
-    const Tag tag = tagOf(secret);
-    const std::shared_ptr<Listener> listener = listenerHere(tag);
-    if (listener != nullptr && !listener->hubOf(tag)->isEnding()) errnum = listener->connectHere(rank) ? 0 : errno;
+    const Here here = hubHere(secret);
+    if (here.hub != nullptr && !here.hub->isEnding()) errnum = here.listener->connectHere(rank) ? 0 : errno;
   };
   if (Reactor* const reactor = Reactor::running(); reactor != nullptr) (void)reactor->call(connect);
   return rank;
@@ -91,7 +91,7 @@ Socket connectToHubHere(const Secret& secret, int& errnum) {
 bool failHub(const Secret& secret, int rank, int ranks, const Status& why) {
   bool isHere = false;
   const auto fail = [&] {
-    const std::shared_ptr<Hub> hub = hubHere(tagOf(secret));
+    const std::shared_ptr<Hub> hub = hubHere(secret).hub;
     isHere = hub != nullptr;
     if (isHere) hub->fail(rank, ranks, why);
   };
@@ -100,13 +100,13 @@ bool failHub(const Secret& secret, int rank, int ranks, const Status& why) {
 }
 
 void tellHubHere(const Secret& secret, int rank, const std::string& failure) {
-  if (const std::shared_ptr<Hub> hub = hubHere(tagOf(secret)); hub != nullptr) hub->hostReports(rank, failure);
+  if (const std::shared_ptr<Hub> hub = hubHere(secret).hub; hub != nullptr) hub->hostReports(rank, failure);
 }
 
 void whenTold(const Secret& secret, const std::function<void()>& task) {
   bool isHere = false;
   const auto hand = [&] {
-    const std::shared_ptr<Hub> hub = hubHere(tagOf(secret));
+    const std::shared_ptr<Hub> hub = hubHere(secret).hub;
     isHere = hub != nullptr;
     if (isHere) hub->whenTold(task);
   };

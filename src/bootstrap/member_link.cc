@@ -112,8 +112,10 @@ bool MemberLink::onWelcome(Decoder& decoder) {
   const auto pid = decoder.number<std::uint32_t>();
   const std::string_view host = decoder.text();
   hubProcess_ = fmt::format("pid {} on {}", pid, host);
+  const std::string_view key = decoder.raw(jobKey_.size());
   hubRanks_ = decoder.ranks(kMaxFrameBytes);
-  if (!decoder.done()) return false;
+  if (!decoder.done() || welcomed_) return false;
+  std::copy(key.begin(), key.end(), jobKey_.begin());
   welcomed_ = true;
   joined_.finish({});
   return true;

@@ -195,9 +195,11 @@ Secret agreedSecret(const LauncherJob& job) {
     log::warn("KOLO_SECRET is not set: whoever can reach {} and guesses the job's name may join or disturb this job",
               job.root);
   }
-  const Secret empty{};
-  const Secret base = expand(empty, "kolo root secret: " + given);
-  return expand(base, numberedName(job) + " at " + job.root);
+  const std::string name = numberedName(job) + " at " + job.root;
+  Secret secret = expand(expand({}, "kolo root secret: " + given), name);
+  const Secret tag = expand({}, "kolo job tag: " + name);  // which is public, so the secret is no part of it
+  std::copy_n(tag.begin(), kTagBytes, secret.begin());
+  return secret;
 }
 
 // Whether this very job has a rank 0 at that port of this host.

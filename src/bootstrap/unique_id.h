@@ -1,7 +1,7 @@
 // What is inside a koloUniqueId: where the hub listens, and the job's secret.
 //
 // 128 bytes, little-endian: "KOLO", format u8, flags u8, port u16, library version u32, maker's pid u32, network stack
-// u64, places 60 (8 of IPv4, 3 of IPv6), secret 32, checksum 12.
+// u64, places 60 (8 of IPv4, 3 of IPv6), tag 16, secret 16, checksum 12.
 //
 // Thread safety: all functions, from any thread.
 #pragma once

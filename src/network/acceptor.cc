@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
+#include <map>
 #include <new>
+#include <optional>
 #include <utility>
 
 namespace kolo::network {
@@ -14,8 +16,8 @@ namespace {
 constexpr std::size_t kMostPlaces = 256;
 constexpr std::size_t kFewestPlaces = 8;
 constexpr std::size_t kShareOfFiles = 8;  // of this process's descriptors strangers have one of so many
-// From connecting on one that is expected keeps its place for so long, while all are taken and others wait.
-constexpr std::chrono::milliseconds kPressedTime{500};
+// From connecting on one that is expected keeps its place for so long, while others of its source come.
+constexpr std::chrono::milliseconds kPressedTime{200};
 constexpr std::chrono::milliseconds kPause{20};  // the backlog keeps the callers
 constexpr int kMostAtOnce = 64;
 constexpr int kMostRefusedAtOnce = 16;
@@ -26,7 +28,25 @@ Socket acceptFrom(const Socket& listener) {
   return Socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
+std::uint64_t numberOf(const unsigned char* bytes, std::size_t count) {
+  std::uint64_t number = 0;
+  for (std::size_t i = 0; i < count; ++i) number = number << 8 | bytes[i];
+  return number;
+}
+
 }  // namespace
+
+Source sourceOf(int fd) {
+  sockaddr_storage peer{};
+  socklen_t bytes = sizeof peer;
+  (void)::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &bytes);
+  const std::optional<Address> address = addressOf(reinterpret_cast<const sockaddr*>(&peer));
+  if (address.has_value()) return {address->isV6 ? AF_INET6 : AF_INET, numberOf(address->bytes, address->isV6 ? 8 : 4)};
+  ucred user{};
+  bytes = sizeof user;
+  (void)::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &user, &bytes);
+  return {AF_UNIX, user.uid};
+}
 
 int Acceptor::open(Socket listener) {
   listener_ = std::move(listener);
@@ -93,7 +113,6 @@ Acceptor::Places::iterator Acceptor::drop(Places::iterator place) {
 bool Acceptor::accept() {
   bool isShort = false;
   for (int accepted = 0; accepted < kMostAtOnce; ++accepted) {
-    if (!makeRoom()) return false;
     Socket socket = acceptFrom(listener_);
     const int errnum = errno;
     if (socket.valid()) {
@@ -113,11 +132,33 @@ bool Acceptor::accept() {
   return true;
 }
 
-bool Acceptor::makeRoom() {
+// The source that has most places if the newcomer has one; of several the one that was here first. REQUIRES: a place is
+// taken
+Source Acceptor::mostCrowded(const Source& newcomer) const {
+  std::map<Source, std::size_t> counts{{newcomer, 1}};
+  for (const Place& place : places_) ++counts[place.source];
+  Source crowd = places_.front().source;
+  for (const Place& place : places_) {
+    if (counts[place.source] > counts[crowd]) crowd = place.source;
+  }
+  return crowd;
+}
+
+// False: the newcomer is one of a crowd, of which all others have their places for too short a time.
+bool Acceptor::makeRoom(const Source& newcomer) {
   if (places_.size() < mostPlaces()) return true;
-  auto place = oldestUnexpected();
-  if (place == places_.end()) place = places_.begin();
-  if (place->who->isExpected() && Clock::now() < place->until - time_ + kPressedTime) return false;
+  const Source crowd = mostCrowded(newcomer);
+  const auto find = [&](bool isUnexpected) {
+    return std::find_if(places_.begin(), places_.end(), [&](const Place& place) {
+      return place.source == crowd && !(isUnexpected && place.who->isExpected());
+    });
+  };
+  auto place = find(true);
+  if (place == places_.end()) {
+    place = find(false);
+    const bool isNew = Clock::now() < place->until - time_ + kPressedTime;
+    if (isNew && crowd == newcomer) return false;
+  }
   drop(place);
   return true;
 }
@@ -130,9 +171,11 @@ Acceptor::Places::iterator Acceptor::oldestUnexpected() {
 void Acceptor::add(Socket socket) {
   const int fd = socket.fd();
   try {
+    const Source source = sourceOf(fd);
+    if (!makeRoom(source)) return;
     std::unique_ptr<Stranger> who = owner_.welcome(std::move(socket));
     if (who == nullptr) return;
-    places_.push_back({std::move(who), Clock::now() + time_});
+    places_.push_back({std::move(who), Clock::now() + time_, source});
   } catch (const std::bad_alloc&) {
     return;
   }

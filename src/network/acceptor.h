@@ -1,10 +1,14 @@
 // Who has come to a listening socket and has proved nothing yet.
 //
 // Strangers cost little and disturb nobody: nothing here blocks, each has a limited time, and their number is bounded.
-// When all places are taken, the oldest stranger that names nothing that is here makes room for the next one. A peer
-// speaks at once, so any number of idle connections keeps none out. One that has named something that is here keeps its
-// place for half a second then. Where the process has no descriptors left, the oldest stranger that names nothing gives
-// up its own; where there is none, callers are told so by a descriptor that is kept for this.
+// Places are counted by source (sourceOf). When all are taken, a stranger of the source that has most of them makes
+// room for the next one: the oldest that names nothing that is here, else the oldest. So strangers of one source
+// displace each other, and no peer of another source. A peer speaks at once, so any number of idle connections keeps
+// none out. What a stranger names is no proof, for who has heard it can repeat it. But of one source a stranger that
+// has named something that is here keeps its place for a fifth of a second, which is time to prove itself; a newcomer
+// for whom there is no place then is turned away, and a peer tries again. Where the process has no descriptors left,
+// the oldest stranger that names nothing gives up its own; where there is none, callers are told so by a descriptor
+// that is kept for this.
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -13,14 +17,21 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <list>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "network/socket.h"
 
 namespace kolo::network {
+
+// Where a connection comes from, as far as places are counted: the address of a host (of IPv6 the network of 64 bits,
+// in which a host has as many addresses as it likes); of a connection within this host that is no TCP, the user.
+using Source = std::pair<int, std::uint64_t>;
+Source sourceOf(int fd);
 
 // A connection whose other end has proved nothing yet.
 class Stranger {
@@ -31,7 +42,7 @@ class Stranger {
   virtual short awaits() const { return POLLIN; }
   // As far as it goes without waiting.
   virtual Outcome advance() = 0;
-  // Has named something that is here, which takes a number that strangers do not know.
+  // Has named something that is here.
   virtual bool isExpected() const { return false; }
   // It is proven, and has no place among the strangers any more. May close the acceptor.
   virtual void enter() {}
@@ -82,13 +93,15 @@ class Acceptor {
   struct Place {
     std::unique_ptr<Stranger> who;
     Clock::time_point until;
+    Source source;
   };
   using Places = std::list<Place>;  // oldest first
 
   bool advanceAll();
   Places::iterator advance(Places::iterator place);
   bool accept();
-  bool makeRoom();
+  Source mostCrowded(const Source& newcomer) const;
+  bool makeRoom(const Source& newcomer);
   Places::iterator drop(Places::iterator place);
   Places::iterator oldestUnexpected();
   void tell(int fd, int errnum);

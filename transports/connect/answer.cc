@@ -39,8 +39,9 @@ bool Answer::hearHello() {
   if (wanted == nullptr || wanted->rank != hello_.toRank || !isSensible) return refuse(Status::kUnknown);
   setMagic(challenge_);
   challenge_.version = kVersion;
-  randombytes_buf(challenge_.nonce, sizeof challenge_.nonce);
-  key_ = connectionKey(wanted->key, hello_, challenge_);
+  const KeyExchange exchange(wanted->key.bytes);
+  challenge_.share = exchange.share();
+  key_ = connectionKey(exchange, hello_.share, hello_, challenge_);
   talk_.say(challenge_);
   stage_ = Stage::kClaim;
   return true;
@@ -93,7 +94,7 @@ bool Answer::hearCommit() {
     isOver_ = true;
     return false;
   }
-  decision_ = directory_.decide(hello_);
+  decision_ = directory_.decide(hello_, key_);
   Verdict verdict{};
   verdict.decision = decision_;
   prove(verdict, key_);

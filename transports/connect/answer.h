@@ -24,8 +24,8 @@ class Directory {
     std::uint32_t rank;
   };
   virtual const Entry* find(const Id& device) const = 0;
-  // Of a connection that has been proven both ways.
-  virtual Decision decide(const Hello& hello) = 0;
+  // Of a connection that has been proven both ways, and its key.
+  virtual Decision decide(const Hello& hello, const Key& key) = 0;
   // kTaken has been said to it.
   virtual void take(Answer& client) = 0;
 

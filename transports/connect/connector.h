@@ -84,7 +84,7 @@ class Connector : protected Callee {
       std::unique_ptr<Way> way;
       int code = dial(party_, peer, deadline, why, &dialled);
       const bool isTaken = code == KOLO_TRANSPORT_OK && dialled.decision == Decision::kTaken;
-      if (isTaken) code = makeWay({id, peer.rank}, peer, std::move(dialled.rails), deadline, why, &way);
+      if (isTaken) code = makeWay({id, peer.rank, dialled.key}, peer, std::move(dialled.rails), deadline, why, &way);
       {
         const Lock lock(lock_);
         dialling_.reset();

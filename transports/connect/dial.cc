@@ -224,6 +224,7 @@ int dial(const Party& self, const Address& peer, Clock::time_point deadline, con
   if (dialled->decision != Decision::kTaken) return KOLO_TRANSPORT_OK;
   dialled->rails.resize(railsBetween(self.address, peer));
   dialled->rails[0] = decided->takeSocket();
+  dialled->key = decided->key();
   return dialOthers(self, peer, dialled->place, set, deadline, why, &dialled->rails);
 }
 

@@ -11,6 +11,7 @@ namespace kolo::connect {
 struct Dialled {
   Decision decision = Decision::kHave;
   std::vector<Socket> rails;  // if kTaken
+  Key key;                    // of the first of them
   Place place;
 };
 

@@ -121,10 +121,10 @@ const Directory::Entry* Listener::find(const Id& device) const {
 }
 
 // The first connection of a set is decided upon by the device; the others follow it.
-Decision Listener::decide(const Hello& hello) {
+Decision Listener::decide(const Hello& hello, const Key& key) {
   const auto member = members_.find(keyOf(hello.to));
   const auto at = sets_.find(keyOf(hello.set));
-  const Caller caller{keyOf(hello.from), hello.fromRank};
+  const Caller caller{keyOf(hello.from), hello.fromRank, key};
   if (member == members_.end()) return Decision::kHave;
   if (hello.rail != 0) {
     const bool isExpected = at != sets_.end() && at->second.from.device == caller.device &&

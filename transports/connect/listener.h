@@ -17,10 +17,11 @@ namespace kolo::connect {
 using IdKey = std::array<unsigned char, sizeof(Id)>;
 IdKey keyOf(const Id& id);
 
-// The rank that has dialled, proven.
+// The rank at the other end of a way's connections, proven.
 struct Caller {
   IdKey device;
   std::uint32_t rank;
+  Key key;  // of the first connection
 };
 
 // A device that can be dialled. Called by the listener's thread; must not call the listener, nor block.
@@ -71,7 +72,7 @@ class Listener : private network::Server, private Directory {
   std::string refusal(int errnum) override;
   void hasRefused(int errnum) override;
   const Entry* find(const Id& device) const override;
-  Decision decide(const Hello& hello) override;
+  Decision decide(const Hello& hello, const Key& key) override;
   void take(Answer& client) override;
 
   // Under state_.
