@@ -303,11 +303,14 @@ typedef struct {
   }
 
 /* Makes a unique id and starts its rendezvous in this process.
- * The rendezvous listens on the address of KOLO_INTERFACE or, by default, on the address by which this machine is known
- * to itself. The rank that uses the id as rank 0 need not be in this process. This process must live until all ranks
- * have joined, and it relays control messages while it lives.
- * Parameters: uniqueId: place for the id.
- * Errors: koloSystemError (no socket, no thread), koloInvalidEnvironment. */
+ * The rendezvous listens on the address of KOLO_INTERFACE or, by default, on all addresses of this host. Where the
+ * launcher says that all ranks are on this host, it listens on a loopback address by default. The rank that uses the id
+ * as rank 0 need not be in this process. This process must live until all ranks have joined, and it relays control
+ * messages while it lives.
+ * With KOLO_SECRET set, which all ranks then need, the id contains no secret. Without it, whoever holds the id may
+ * join. Parameters: uniqueId: place for the id. Errors: koloSystemError (no socket, no thread). koloInvalidEnvironment:
+ * also where the launcher says that the ranks are on several hosts, and neither KOLO_SECRET nor KOLO_INSECURE=1 is set.
+ */
 KOLO_API koloResult_t koloGetUniqueId(koloUniqueId* uniqueId);
 
 /* Makes a communicator of nranks ranks that hold the same id. Collective over these callers.

@@ -32,7 +32,11 @@ constexpr Setting kTable[] = {
     {.name = "KOLO_SECRET",
      .kind = Kind::kText,
      .fallback = "",
-     .meaning = "shared secret of the job when KOLO_ROOT is used; all ranks give the same text"},
+     .meaning = "shared secret of the job, the same for all ranks; needed when ranks are on several hosts"},
+    {.name = "KOLO_INSECURE",
+     .kind = Kind::kBool,
+     .fallback = "0",
+     .meaning = "starts jobs on several hosts without KOLO_SECRET: strangers who reach their ports may join"},
     {.name = "KOLO_JOB",
      .kind = Kind::kText,
      .fallback = "",
@@ -40,7 +44,8 @@ constexpr Setting kTable[] = {
     {.name = "KOLO_INTERFACE",
      .kind = Kind::kText,
      .fallback = "",
-     .meaning = "network interface or address that the rendezvous listens on"},
+     .meaning =
+         "network interface or address that the rendezvous listens on; any: all of them, in a job of one host too"},
     {.name = "KOLO_PORT_RANGE",
      .kind = Kind::kPorts,
      .fallback = "",
@@ -289,7 +294,7 @@ void load(Store& to) {
   to.malformed = Status();
   for (const Setting& setting : kTable) {
     Value value{setting, setting.fallback, "default"};
-    if (const char* given = std::getenv(setting.name); given != nullptr && *given != 0) {
+    if (const char* given = ::secure_getenv(setting.name); given != nullptr && *given != 0) {
       if (isLegal(setting, given)) {
         value.text = given;
         value.source = "environment";

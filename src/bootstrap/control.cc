@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "bootstrap/dial.h"
 #include "bootstrap/hub.h"
+#include "bootstrap/job_secret.h"
 #include "bootstrap/listener.h"
 #include "bootstrap/member_link.h"
 #include "bootstrap/rendezvous.h"
@@ -265,11 +266,19 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
 
 }  // namespace
 
-Result<koloUniqueId> createUniqueId() {
+Result<koloUniqueId> createUniqueId(bool isOfThisHost) {
   KOLO_TRY(initialiseCrypto());
+  if (!isOfThisHost) {
+    const Result<LauncherJob> job = readLauncher();  // not everybody who makes an id was started by one
+    if (job.ok() && isOnSeveralHosts(job.value()))
+      KOLO_TRY(demandSecret(fmt::format("{} has started ranks on several hosts", job.value().launcher)));
+    isOfThisHost = job.ok() && isOnOneHost(job.value());
+  }
   Secret secret;
   randombytes_buf(secret.data(), secret.size());
-  KOLO_ASSIGN(const IdContents contents, startHub(secret, 0));
+  if (hasGivenSecret()) secret = givenSecret(tagOf(secret));
+  KOLO_ASSIGN(IdContents contents, startHub(secret, 0, isOfThisHost ? loopbackHere() : std::nullopt));
+  contents.isSecretGiven = hasGivenSecret();
   return encodeId(contents);
 }
 

@@ -99,8 +99,10 @@ class Control {
   virtual void leave() = 0;
 };
 
-// Makes an id and starts its hub in this process.
-Result<koloUniqueId> createUniqueId();
+// Makes an id and starts its hub in this process. isOfThisHost: all ranks are on this host, which the hub then listens
+// to alone, unless KOLO_INTERFACE says otherwise. Without it the launcher may know that; and where it says that ranks
+// are on several hosts, and no secret is given, koloInvalidEnvironment.
+Result<koloUniqueId> createUniqueId(bool isOfThisHost = false);
 
 // Joins the job as one of its ranks; blocks until all `ranks` have joined. Errors: koloInvalidArgument (not an id),
 // koloUnreachable (address, why), koloDuplicateRank, koloInvalidRankCount (ranks disagree on their number, both
@@ -125,7 +127,8 @@ struct LauncherJob {
 Result<LauncherJob> readLauncher();
 
 // Rank 0 makes the id and publishes it; the others fetch it. On one host: through a file of this user's with mode 0600
-// in a private directory, named by the job; over several hosts: rank 0 listens at job.root and all prove KOLO_SECRET. A
+// in a private directory, named by the job; over several hosts: rank 0 listens at job.root and all prove KOLO_SECRET,
+// without which the job is not started. A
 // root's name that does not resolve is asked for again until the time is over: in Kubernetes a pod's name may come
 // after its peers.
 Result<koloUniqueId> rendezvous(const LauncherJob& job, int timeoutMs);

@@ -16,6 +16,7 @@
 #include "base/settings.h"
 #include "bootstrap/control.h"
 #include "bootstrap/hub.h"
+#include "bootstrap/job_secret.h"
 #include "bootstrap/process_info.h"
 
 namespace kolo::bootstrap {
@@ -25,7 +26,7 @@ constexpr int kMaxAncestors = 8;
 constexpr std::int64_t kFirstSpecialStep = 0xfffffff0;  // Slurm: batch script, extern step, interactive step
 
 std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
+  const char* const value = ::secure_getenv(name);
   return value != nullptr ? value : "";
 }
 
@@ -83,8 +84,6 @@ std::string fallbackName(const std::string& root, std::string_view command) {
   return root.empty() ? starter(command) : "root " + root;
 }
 
-bool onSeveralHosts(const LauncherJob& job) { return job.localRanks > 0 && job.localRanks < job.ranks; }
-
 Result<bool> readKolo(LauncherJob& job) {
   const std::string rank = settings::text("KOLO_RANK");
   const std::string size = settings::text("KOLO_SIZE");
@@ -128,7 +127,7 @@ Result<bool> readTorchrun(LauncherJob& job) {
   if (!port.empty()) {
     KOLO_ASSIGN(portNumber, wholeNumber("MASTER_PORT", port, 1, 65535, "a port"));
   }
-  if (job.root.empty() && onSeveralHosts(job) && !address.empty() && portNumber > 0) {
+  if (job.root.empty() && isOnSeveralHosts(job) && !address.empty() && portNumber > 0) {
     job.root = fmt::format("{}:{}", address.find(':') == std::string::npos ? address : "[" + address + "]",
                            portBeside(portNumber, variable("TORCHELASTIC_RUN_ID")));
     job.rootFrom = "MASTER_ADDR";
@@ -137,14 +136,14 @@ Result<bool> readTorchrun(LauncherJob& job) {
   // Without these, ranks that were given no other name to meet by would each wait for the others in silence. The parent
   // process would be a guess here: torchrun always sets them, and ranks started by hand often have different parents.
   const bool named = !settings::text("KOLO_JOB").empty() || !run.empty() || portNumber > 0;
-  if (job.ranks > 1 && job.root.empty() && (onSeveralHosts(job) || !named)) {
+  if (job.ranks > 1 && job.root.empty() && (isOnSeveralHosts(job) || !named)) {
     for (const auto& [name, value] : {std::pair{"MASTER_ADDR", &address}, std::pair{"MASTER_PORT", &port}}) {
       if (!value->empty()) continue;
       return error(
           koloInvalidEnvironment,
           "environment variable WORLD_SIZE is \"{}\" but {} is not set, expected all that torchrun sets (RANK, "
           "WORLD_SIZE, MASTER_ADDR, MASTER_PORT), or {} beside it",
-          size, name, onSeveralHosts(job) ? "KOLO_ROOT" : "KOLO_JOB or KOLO_ROOT");
+          size, name, isOnSeveralHosts(job) ? "KOLO_ROOT" : "KOLO_JOB or KOLO_ROOT");
     }
   }
   job.jobName = run.empty() && portNumber == 0

@@ -20,8 +20,9 @@ using ListenerKey = std::pair<std::uint16_t, std::string>;
 using Listeners = std::map<ListenerKey, std::shared_ptr<Listener>>;
 Listeners& listeners() { return ofThisProcess<Listeners>(); }
 
-Result<std::shared_ptr<Listener>> listenerFor(Reactor& reactor, std::uint16_t port) {
-  KOLO_ASSIGN(const LocalAddresses local, localAddresses());
+Result<std::shared_ptr<Listener>> listenerFor(Reactor& reactor, std::uint16_t port,
+                                              const std::optional<Address>& only) {
+  KOLO_ASSIGN(const LocalAddresses local, localAddresses(only));
   const ListenerKey key(port, local.any ? std::string() : local.reachable.front().text());
   if (const auto found = listeners().find(key); found != listeners().end()) return found->second;
   std::uint16_t chosen = 0;
@@ -56,8 +57,9 @@ void closeIfEmpty(const Listener* listener) {
   }
 }
 
-Result<IdContents> startHubOnReactor(Reactor& reactor, const Secret& secret, std::uint16_t port) {
-  KOLO_ASSIGN(const std::shared_ptr<Listener> listener, listenerFor(reactor, port));
+Result<IdContents> startHubOnReactor(Reactor& reactor, const Secret& secret, std::uint16_t port,
+                                     const std::optional<Address>& only) {
+  KOLO_ASSIGN(const std::shared_ptr<Listener> listener, listenerFor(reactor, port, only));
   const Status added = listener->addHub(secret);
   if (!added.ok()) {
     closeIfEmpty(listener.get());
@@ -70,10 +72,10 @@ Result<IdContents> startHubOnReactor(Reactor& reactor, const Secret& secret, std
 
 }  // namespace
 
-Result<IdContents> startHub(const Secret& secret, std::uint16_t port) {
+Result<IdContents> startHub(const Secret& secret, std::uint16_t port, const std::optional<Address>& only) {
   KOLO_ASSIGN(Reactor* const reactor, Reactor::get());
   Result<IdContents> result = error(koloInvalidUsage, "the process is exiting");
-  (void)reactor->call([&] { result = startHubOnReactor(*reactor, secret, port); });
+  (void)reactor->call([&] { result = startHubOnReactor(*reactor, secret, port, only); });
   return result;
 }
 

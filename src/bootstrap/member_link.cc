@@ -49,7 +49,7 @@ void MemberLink::report(std::uint64_t key, const Failure& failure, std::uint64_t
                        .number(family)
                        .number(static_cast<std::int32_t>(failure.code))
                        .number(static_cast<std::int32_t>(failure.rank))
-                       .text(std::string_view(failure.message).substr(0, kMaxBlobBytes))
+                       .text(std::string_view(failure.message).substr(0, kMaxReportBytes))
                        .take());
     channel_->push();
   }

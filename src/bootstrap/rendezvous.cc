@@ -23,6 +23,7 @@
 #include "base/settings.h"
 #include "bootstrap/control.h"
 #include "bootstrap/dial.h"
+#include "bootstrap/job_secret.h"
 #include "bootstrap/last_words.h"
 #include "bootstrap/listener.h"
 #include "bootstrap/notice.h"
@@ -120,7 +121,7 @@ void giveUp(const Status& why, const LauncherJob& job, int timeoutMs, LastWords 
 bool giveUpThroughFile(const Status& why, const LauncherJob& job, int timeoutMs, const std::string& path) {
   Secret secret;
   randombytes_buf(secret.data(), secret.size());
-  Result<LastWords> words = LastWords::listen(secret, 0);
+  Result<LastWords> words = LastWords::listen(secret, 0, loopbackHere());
   const Status written = words.ok() ? publish(path, encodeId(words.value().id()))
                                     : publishFailure(path, job.rank, saidBy(job.rank, "cannot go on", why));
   if (!written.ok()) return false;
@@ -163,7 +164,7 @@ Result<koloUniqueId> throughFile(const LauncherJob& job, int timeoutMs) {
     if (id.ok()) remember(id.value(), job, std::move(pending));
     return id;
   }
-  Result<koloUniqueId> id = createUniqueId();
+  Result<koloUniqueId> id = createUniqueId(true);
   const Status published = id.ok() ? publish(path, id.value()) : Status();
   if (!published.ok()) return giveUpWithoutFile(published, job, timeoutMs, file);
   if (!id.ok())
@@ -189,22 +190,24 @@ Status splitRoot(const LauncherJob& job, std::string& host, std::uint16_t& port)
   return {};
 }
 
+// At which rank 0 listens: that of the root, if it is of this host alone; nothing: any.
+std::optional<Address> addressOfRoot(const std::string& host) {
+  if (!isOfThisHost(host)) return std::nullopt;
+  const std::optional<Address> literal = network::parseAddress(host);
+  return literal.has_value() ? literal : loopbackHere();
+}
+
 Secret agreedSecret(const LauncherJob& job) {
-  const std::string given = settings::text("KOLO_SECRET");
-  if (given.empty() && job.rank == 0) {
+  if (!hasGivenSecret() && job.rank == 0) {
     log::warn("KOLO_SECRET is not set: whoever can reach {} and guesses the job's name may join or disturb this job",
               job.root);
   }
-  const std::string name = numberedName(job) + " at " + job.root;
-  Secret secret = expand(expand({}, "kolo root secret: " + given), name);
-  const Secret tag = expand({}, "kolo job tag: " + name);  // which is public, so the secret is no part of it
-  std::copy_n(tag.begin(), kTagBytes, secret.begin());
-  return secret;
+  return givenSecret(tagOf(expand({}, "kolo job tag: " + numberedName(job) + " at " + job.root)));
 }
 
 // Whether this very job has a rank 0 at that port of this host.
-bool isRunningAt(const Secret& secret, std::uint16_t port) {
-  const Result<LocalAddresses> local = localAddresses();
+bool isRunningAt(const Secret& secret, std::uint16_t port, const std::optional<Address>& only) {
+  const Result<LocalAddresses> local = localAddresses(only);
   if (!local.ok()) return false;
   IdContents there = contentsOfId(secret, local.value(), true);
   there.port = port;
@@ -212,9 +215,10 @@ bool isRunningAt(const Secret& secret, std::uint16_t port) {
 }
 
 // Something else has the root's port: `taken`.
-Result<IdContents> hubAtNextPort(const Status& taken, const Secret& secret, int port) {
+Result<IdContents> hubAtNextPort(const Status& taken, const Secret& secret, int port,
+                                 const std::optional<Address>& only) {
   for (int next = port + 1; next <= lastRootPort(port); ++next) {
-    Result<IdContents> hub = startHub(secret, static_cast<std::uint16_t>(next));
+    Result<IdContents> hub = startHub(secret, static_cast<std::uint16_t>(next), only);
     if (!hub.ok()) continue;
     log::warn("{}; rank 0 listens at port {} instead, where the other ranks look, too", taken.message(), next);
     return hub;
@@ -222,12 +226,14 @@ Result<IdContents> hubAtNextPort(const Status& taken, const Secret& secret, int 
   return taken;
 }
 
-Result<IdContents> hubAtRoot(const LauncherJob& job, const Secret& secret, std::uint16_t port, int timeoutMs) {
-  Result<IdContents> hub = startHub(secret, port);
-  if (hub.status().code() == koloSystemError && !isRunningAt(secret, port))
-    hub = hubAtNextPort(hub.status(), secret, port);
+Result<IdContents> hubAtRoot(const LauncherJob& job, const Secret& secret, const std::string& host, std::uint16_t port,
+                             int timeoutMs) {
+  const std::optional<Address> only = addressOfRoot(host);
+  Result<IdContents> hub = startHub(secret, port, only);
+  if (hub.status().code() == koloSystemError && !isRunningAt(secret, port, only))
+    hub = hubAtNextPort(hub.status(), secret, port, only);
   if (hub.ok()) return hub;
-  if (Result<LastWords> words = LastWords::listen(secret, port); words.ok())
+  if (Result<LastWords> words = LastWords::listen(secret, port, only); words.ok())
     giveUp(hub.status(), job, timeoutMs, words.take());
   return hub;
 }
@@ -251,8 +257,9 @@ Result<koloUniqueId> throughRoot(const LauncherJob& job, int timeoutMs) {
   std::string host;
   std::uint16_t port = 0;
   KOLO_TRY(splitRoot(job, host, port));
+  if (!isOfThisHost(host)) KOLO_TRY(demandSecret(fmt::format("other hosts reach {} (by {})", job.root, job.rootFrom)));
   const Secret secret = agreedSecret(job);
-  KOLO_ASSIGN(const IdContents contents, job.rank == 0 ? hubAtRoot(job, secret, port, timeoutMs)
+  KOLO_ASSIGN(const IdContents contents, job.rank == 0 ? hubAtRoot(job, secret, host, port, timeoutMs)
                                                        : hubBeyondRoot(job, secret, host, port, timeoutMs));
   const koloUniqueId id = encodeId(contents);
   Root root{job.root, job.rootFrom, network::parseAddress(host).has_value() ? std::string() : host};
@@ -267,7 +274,7 @@ Result<koloUniqueId> rendezvous(const LauncherJob& job, int timeoutMs) {
   if (job.ranks < 1 || job.rank < 0 || job.rank >= job.ranks) {
     return error(koloInvalidRank, "rank {} of {}, expected 0..{}", job.rank, job.ranks, job.ranks - 1);
   }
-  if (job.ranks == 1) return createUniqueId();
+  if (job.ranks == 1) return createUniqueId(true);
   return job.root.empty() ? throughFile(job, timeoutMs) : throughRoot(job, timeoutMs);
 }
 

@@ -90,9 +90,22 @@ LocalAddresses allAddresses() {
   return {.any = true, .reachable = network::choosePlaces(ownPlaces(), "", &none)};
 }
 
-Result<LocalAddresses> localAddresses() {
+LocalAddresses onlyAt(const Address& address) {
+  LocalAddresses result{.any = false, .reachable = {}};
+  result.reachable.push_back({address});
+  return result;
+}
+
+std::optional<Address> loopbackHere() {
+  const std::vector<Place> own = ownPlaces();
+  const auto found = std::find_if(own.begin(), own.end(), [](const Place& place) { return place.isLoopback(); });
+  return found != own.end() ? std::optional<Address>(found->address()) : std::nullopt;
+}
+
+Result<LocalAddresses> localAddresses(const std::optional<Address>& only) {
   const std::string wanted = settings::text("KOLO_INTERFACE");
-  if (wanted.empty()) return allAddresses();
+  if (wanted.empty() && only.has_value()) return onlyAt(*only);
+  if (wanted.empty() || wanted == "any") return allAddresses();
   std::string problem;
   LocalAddresses result{.any = false, .reachable = network::choosePlaces(ownPlaces(), wanted, &problem)};
   // An address that is not listed may be one all the same: of 127.0.0.0/8, for instance.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,11 @@ struct LocalAddresses {
 };
 // Those of all interfaces.
 LocalAddresses allAddresses();
-// Follows KOLO_INTERFACE, an interface or an address; otherwise all.
-Result<LocalAddresses> localAddresses();
+LocalAddresses onlyAt(const Address& address);
+// Follows KOLO_INTERFACE: an interface, an address, or "any". Otherwise `only`, if it is given, and else all.
+Result<LocalAddresses> localAddresses(const std::optional<Address>& only);
+// At which only this host reaches it, if it has one.
+std::optional<Address> loopbackHere();
 
 // The addresses of a host. koloUnreachable, with the name and the resolver's reason, or that it has not answered by the
 // deadline.

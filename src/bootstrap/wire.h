@@ -35,6 +35,7 @@ constexpr std::uint16_t kProtocol = 6;
 constexpr std::size_t kSecretBytes = 32;
 constexpr std::size_t kTagBytes = 16;
 constexpr std::size_t kMaxBlobBytes = 1u << 20;
+constexpr std::size_t kMaxReportBytes = 4096;     // of a failure's text
 constexpr std::size_t kMaxFrameBytes = 2u << 20;  // plaintext; checked before anything is allocated
 constexpr std::size_t kLengthBytes = 4;
 // For how long the end of a rank that knew of a failure is held to be the consequence.

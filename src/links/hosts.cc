@@ -28,9 +28,10 @@ Result<std::string> nearNics(Membership& membership, std::uint64_t& poolBytes) {
               membership.allGather(mine.text() + BlobWriter().put(poolBytes).text()));
   const auto before = std::count_if(all.begin(), all.begin() + membership.rank,
                                     [&](const std::string& each) { return each.starts_with(mine.text()); });
+  membership.isOneHost = true;
   for (const std::string& each : all) {
     BlobReader reader(each);
-    (void)reader.get<HostKey>();
+    membership.isOneHost = reader.get<HostKey>() == hostKey() && membership.isOneHost;
     (void)reader.getText();
     poolBytes = std::min(poolBytes, reader.get<std::uint64_t>());
   }

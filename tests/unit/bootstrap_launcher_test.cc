@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <optional>
 
 #include "base/settings.h"
@@ -31,6 +33,7 @@ class Environment {
                                    "KOLO_ROOT",
                                    "KOLO_JOB",
                                    "KOLO_SECRET",
+                                   "KOLO_INSECURE",
                                    "KOLO_INTERFACE",
                                    "KOLO_PORT_RANGE",
                                    "RANK",
@@ -401,6 +404,21 @@ TEST_CASE("a rendezvous directory of others is refused", "[bootstrap]") {
   CHECK(contains(status.message(), where));
 }
 
+TEST_CASE("a rendezvous directory whose name another user has taken is passed over", "[bootstrap]") {
+  if (::geteuid() != 0) return;  // it takes root to play another user
+  const TemporaryDirectory directory;
+  const Environment environment(Variables{{"XDG_RUNTIME_DIR", directory.path}});
+  const std::string where = fmt::format("{}/kolo-{}", directory.path, ::geteuid());
+  REQUIRE((::mkdir(where.c_str(), 0777) == 0 && ::chown(where.c_str(), 65534, 65534) == 0));
+  REQUIRE((::symlink("/tmp", (where + "-1").c_str()) == 0 && ::lchown((where + "-1").c_str(), 65534, 65534) == 0));
+  LauncherJob job;
+  job.ranks = 3;
+  job.jobName = "squatted";
+  requireAllOk(meet(job));
+  CHECK(filesIn(where).empty());
+  CHECK(privateDirectory().value() == where + "-2");
+}
+
 TEST_CASE("ranks of several hosts meet at the root, several times over", "[bootstrap][threads]") {
   std::uint16_t port = 0;
   { Result<Socket> probe = listenOn({}, 0, port); }
@@ -433,4 +451,103 @@ TEST_CASE("a root that does not resolve, or is no host and port, is named", "[bo
   const Status spread = rendezvous(job, 1000).status();
   CHECK(spread.code() == koloInvalidEnvironment);
   CHECK(contains(spread.message(), "KOLO_ROOT"));
+}
+
+TEST_CASE("a job that other hosts reach is not started without a secret", "[bootstrap]") {
+  std::uint16_t port = 0;
+  { Result<Socket> probe = listenOn({}, 0, port); }
+  LauncherJob job;
+  job.ranks = 2;
+  job.jobName = "open";
+  job.root = fmt::format("0.0.0.0:{}", port);  // which no other host reaches, but that takes a system to know
+  const Variables several = {{"RANK", "0"},
+                             {"WORLD_SIZE", "4"},
+                             {"LOCAL_WORLD_SIZE", "2"},
+                             {"MASTER_ADDR", "node0"},
+                             {"MASTER_PORT", "29500"}};
+  {
+    const Environment environment(several);
+    for (const Status& status : {rendezvous(job, 1000).status(), createUniqueId().status()}) {
+      CHECK(status.code() == koloInvalidEnvironment);
+      for (const char* const text : {"KOLO_SECRET is not set", "/dev/urandom", "KOLO_INSECURE=1"})
+        CHECK(contains(status.message(), text));
+    }
+  }
+  for (const char* const name : {"KOLO_SECRET", "KOLO_INSECURE"}) {
+    Variables allowed = several;
+    allowed.emplace_back(name, "1");
+    const Environment environment(allowed);
+    CHECK(createUniqueId().status().message() == "");
+    requireAllOk(meet(job));
+  }
+}
+
+TEST_CASE("with KOLO_SECRET a unique id carries no secret", "[bootstrap]") {
+  koloUniqueId id{};
+  Secret secret{};
+  {
+    const Environment environment(Variables{{"KOLO_SECRET", "correct horse battery staple"}});
+    id = newId();
+    secret = contentsOf(id).secret;
+    const std::string_view hidden(reinterpret_cast<const char*>(secret.data()) + kTagBytes, kSecretBytes - kTagBytes);
+    CHECK(std::string_view(id.internal, sizeof id.internal).find(hidden) == std::string_view::npos);
+    leaveAll(joinAll(id, 2));
+  }
+  {
+    const Environment environment(Variables{});
+    const Status without = join(id, 0, 1, 1000).status();
+    CHECK(without.code() == koloInvalidEnvironment);
+    CHECK(contains(without.message(), "KOLO_SECRET"));
+  }
+  const Environment environment(Variables{{"KOLO_SECRET", "another"}});
+  CHECK(contentsOf(id).secret != secret);
+  CHECK(tagOf(contentsOf(id).secret) == tagOf(secret));
+}
+
+TEST_CASE("a job of one host listens where no other host reaches it, unless the user says otherwise", "[bootstrap]") {
+  const auto isReachable = [](const koloUniqueId& id) {
+    const std::vector<Place> places = contentsOf(id).places;
+    return std::any_of(places.begin(), places.end(), [](const Place& place) { return !place.isLoopback(); });
+  };
+  const auto idOf = [](const char* localRanks, const char* interface) {
+    const Environment environment(Variables{{"KOLO_INTERFACE", interface},
+                                            {"RANK", "0"},
+                                            {"WORLD_SIZE", "2"},
+                                            {"LOCAL_WORLD_SIZE", localRanks},
+                                            {"MASTER_ADDR", "localhost"},
+                                            {"MASTER_PORT", "29500"}});
+    return newId();
+  };
+  std::vector<Place> own;
+  REQUIRE(network::ownPlaces(&own) == 0);
+  const bool hasOthers = std::any_of(own.begin(), own.end(), [](const Place& place) { return !place.isLoopback(); });
+  CHECK_FALSE(isReachable(idOf("2", "")));
+  CHECK(isReachable(idOf("2", "any")) == hasOthers);
+  CHECK(isReachable(idOf("", "")) == hasOthers);  // the launcher has not said where the ranks are
+}
+
+TEST_CASE("says what KOLO_JOB is", "[.child]") {
+  settings::reload();
+  std::printf("KOLO_JOB is \"%s\"\n", settings::text("KOLO_JOB").c_str());
+}
+
+TEST_CASE("a program with more rights than its caller takes no settings from its caller", "[bootstrap]") {
+  if (::geteuid() != 0) return;  // it takes root to make such a program
+  const TemporaryDirectory directory;
+  const std::string program = directory.path + "/program", out = directory.path + "/out";
+  const auto said = [&] {
+    const std::string command = "setpriv --reuid=65533 --regid=65533 --clear-groups env KOLO_JOB=theirs " + program +
+                                " 'says what KOLO_JOB is' > " + out;
+    const int ended = std::system(command.c_str());
+    std::ifstream file(out);
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    INFO(text);
+    CHECK(ended == 0);
+    return text;
+  };
+  REQUIRE(::chmod(directory.path.c_str(), 0755) == 0);
+  REQUIRE(std::system(("cp /proc/" + std::to_string(::getpid()) + "/exe " + program).c_str()) == 0);
+  CHECK(contains(said(), "KOLO_JOB is \"theirs\""));
+  REQUIRE((::chown(program.c_str(), 65534, 65534) == 0 && ::chmod(program.c_str(), 04755) == 0));
+  CHECK(contains(said(), "KOLO_JOB is \"\""));
 }

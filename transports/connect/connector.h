@@ -93,7 +93,7 @@ class Connector : protected Callee {
       if (isTaken && code == KOLO_TRANSPORT_OK) continue;
       if (arrives(id, code == KOLO_TRANSPORT_OK ? kPatience : isTaken ? milliseconds(0) : kGrace, deadline)) continue;
       if (code != KOLO_TRANSPORT_OK) return code;
-      if (Clock::now() >= deadline) return failUncalled(why, peer.rank);
+      if (Clock::now() >= deadline) return failUncalled(party_, why, peer.rank);
     }
     return KOLO_TRANSPORT_OK;
   }

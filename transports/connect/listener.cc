@@ -20,10 +20,18 @@ IdKey keyOf(const Id& id) {
 
 Listener::Listener() : Server("kolo-net", kClientTime) {}
 
-int Listener::add(const Id& device, const Key& key, std::uint32_t rank, const settings::Ports& ports, Callee* callee) {
+Listener& Listener::instance(bool isLocal) {
+  struct Both {
+    Listener local, other;
+  };
+  Both& both = ofThisProcess<Both>();
+  return isLocal ? both.local : both.other;
+}
+
+int Listener::add(const Id& device, const Key& key, std::uint32_t rank, const Where& where, Callee* callee) {
   {
     const std::lock_guard lock(state_);
-    ports_ = ports;
+    where_ = where;
     members_[keyOf(device)] = {{key, rank}, callee};
   }
   const int errnum = acquire();
@@ -55,7 +63,7 @@ int Listener::refusedFor() {
 }
 
 int Listener::listen(Socket& listener) {
-  network::Listening made = network::listenAt(nullptr, ports_);
+  network::Listening made = network::listenAt(where_.only.has_value() ? &*where_.only : nullptr, where_.ports);
   listener = std::move(made.socket);
   port_ = made.port;
   return made.errnum;

@@ -1,5 +1,6 @@
 // Where the devices of this process are dialled: one listening socket for IPv4 and IPv6, and one background thread,
-// from the first device to the last.
+// from the first device to the last. Devices of communicators within one host have a listener of their own, which only
+// this host reaches.
 //
 // Thread safety: all functions, from any thread.
 // Invariants: callees are called with the lock held, so that none is called after its remove().
@@ -7,6 +8,7 @@
 
 #include <array>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "answer.h"
@@ -39,11 +41,17 @@ class Callee {
 
 class Listener : private network::Server, private Directory {
  public:
-  static Listener& instance() { return ofThisProcess<Listener>(); }
+  Listener();
+  static Listener& instance(bool isLocal);
 
-  // Lets others dial the device. 0, or an errno; each success is paired with one remove(). ports: where to listen, if
-  // this is the first device.
-  int add(const Id& device, const Key& key, std::uint32_t rank, const settings::Ports& ports, Callee* callee);
+  // Where a listener is made: the address, or all of them (nothing), and the ports.
+  struct Where {
+    std::optional<network::Address> only;
+    settings::Ports ports;
+  };
+  // Lets others dial the device. 0, or an errno; each success is paired with one remove(). where: to listen, if this is
+  // the first device.
+  int add(const Id& device, const Key& key, std::uint32_t rank, const Where& where, Callee* callee);
   void remove(const Id& device);
   // Valid while a device is there.
   std::uint16_t port();
@@ -51,7 +59,6 @@ class Listener : private network::Server, private Directory {
   int refusedFor();
 
  private:
-  friend Listener& kolo::ofThisProcess<Listener>();
   struct Member {
     Entry entry;
     Callee* callee;
@@ -64,7 +71,6 @@ class Listener : private network::Server, private Directory {
     Clock::time_point since;
   };
 
-  Listener();
   int listen(Socket& listener) override;
   Clock::time_point attend(Clock::time_point now) override;
   void end() override;
@@ -76,7 +82,7 @@ class Listener : private network::Server, private Directory {
   void take(Answer& client) override;
 
   // Under state_.
-  settings::Ports ports_;
+  Where where_;
   std::map<IdKey, Member> members_;
   std::map<IdKey, Set> sets_;
   std::uint16_t port_ = 0;

@@ -27,6 +27,11 @@ unsigned char railsFor(const std::vector<Place>& places) {
   return fastest >= network::speedClass(100000) ? 4 : fastest >= network::speedClass(25000) ? 2 : 1;
 }
 
+bool isOneHost(const koloTransportHost& host) {
+  constexpr std::size_t kEnd = offsetof(koloTransportHost, isOneHost) + sizeof host.isOneHost;
+  return host.size >= kEnd && host.isOneHost != 0;
+}
+
 int publish(const koloTransportHost& host, const Wishes& wishes, Party* party, const Why& why) {
   if (const int errnum = network::ownPlaces(&party->own); errnum != 0) {
     return why.fail(KOLO_TRANSPORT_ERROR, "listing the network interfaces: %s", ErrorText(errnum).text);
@@ -38,7 +43,11 @@ int publish(const koloTransportHost& host, const Wishes& wishes, Party* party, c
   if (chosen.empty()) return why.fail(KOLO_TRANSPORT_ERROR, "%s", problem.c_str());
   party->best = chosen.front();
   Address& address = party->address;
-  const bool hasMore = network::leavesOut(chosen, network::packPlaces(chosen, address.places));
+  const auto loopback =
+      std::find_if(party->own.begin(), party->own.end(), [](const Place& own) { return own.isLoopback(); });
+  party->isLocal = isOneHost(host) && wishes.interfaces.empty() && loopback != party->own.end();
+  const std::vector<Place> told = party->isLocal ? std::vector<Place>{*loopback} : chosen;
+  const bool hasMore = network::leavesOut(told, network::packPlaces(told, address.places));
   const std::size_t first = wishes.interfaces.find_first_not_of(" \t");
   const bool isOrdered = first != std::string_view::npos && wishes.interfaces[first] != '^';
   address.flags =
@@ -46,6 +55,17 @@ int publish(const koloTransportHost& host, const Wishes& wishes, Party* party, c
                                  (hasMore ? Address::kHasMore : 0));
   address.rails = wishes.rails > 0 ? static_cast<unsigned char>(wishes.rails) : railsFor(chosen);
   return KOLO_TRANSPORT_OK;
+}
+
+// Local: at a loopback address, where no firewall matters. Else at the one address that the user's choice of interfaces
+// has left, or at all of this host's.
+Listener::Where whereToListen(const Wishes& wishes, const Party& party) {
+  std::vector<Place> told;
+  (void)network::unpackPlaces(party.address.places, &told);
+  Listener::Where where;
+  if (told.size() == 1 && (party.isLocal || !wishes.interfaces.empty())) where.only = told.front().address();
+  if (!party.isLocal) where.ports = settings::parsePorts(wishes.ports).value();  // checked with the other settings
+  return where;
 }
 
 }  // namespace
@@ -62,8 +82,9 @@ int openParty(const koloTransportHost& host, const Wishes& wishes, Callee* calle
   nameNetwork(host, &address.network);
   if (const int code = publish(host, wishes, party, why); code != KOLO_TRANSPORT_OK) return code;
   if (host.ranks > 1) {
-    const settings::Ports ports = settings::parsePorts(wishes.ports).value();  // checked with the other settings
-    const int errnum = Listener::instance().add(address.device, party->key, address.rank, ports, callee);
+    const Listener::Where where = whereToListen(wishes, *party);
+    const settings::Ports& ports = where.ports;
+    const int errnum = party->listener().add(address.device, party->key, address.rank, where, callee);
     if (errnum == EADDRINUSE && !ports.isAny()) {
       return why.fail(KOLO_TRANSPORT_ERROR,
                       "listening for the other ranks: all %d ports of KOLO_PORT_RANGE=%d-%d are in use on this host",
@@ -73,14 +94,14 @@ int openParty(const koloTransportHost& host, const Wishes& wishes, Callee* calle
       return why.fail(KOLO_TRANSPORT_ERROR, "listening for the other ranks: %s", ErrorText(errnum).text);
     }
     party->listens = true;
-    address.port = Listener::instance().port();
+    address.port = party->listener().port();
   }
   prove(address, party->key);
   return KOLO_TRANSPORT_OK;
 }
 
 void closeParty(Party& party) {
-  if (party.listens) Listener::instance().remove(party.address.device);
+  if (party.listens) party.listener().remove(party.address.device);
   party.listens = false;
   sodium_memzero(&party.key, sizeof party.key);
 }

@@ -31,6 +31,9 @@ struct Party : Member {
   Place best;              // of those that they are told
   int silenceMs;           // how long a peer's host may be silent
   bool listens = false;
+  bool isLocal = false;  // only this host reaches its listener
+
+  Listener& listener() const { return Listener::instance(isLocal); }
 
   // How long a device waits at its end for peers to take what it has sent: longer than for a link, since the peers may
   // be busy with something else.
