@@ -15,11 +15,14 @@ namespace {
 
 constexpr std::size_t kMostPlaces = 256;
 constexpr std::size_t kFewestPlaces = 8;
-constexpr std::size_t kShareOfFiles = 8;  // of this process's descriptors strangers have one of so many
-// From connecting on one that is expected keeps its place for so long, while others of its source come.
-constexpr std::chrono::milliseconds kPressedTime{200};
+constexpr std::size_t kShareOfPlaces = 8;  // a source that has more than one of so many is a large crowd
+constexpr std::size_t kShareOfFiles = 8;   // of this process's descriptors strangers have one of so many
+// From connecting on each stranger keeps its place for so long, whoever comes: until it has spoken, and until it has
+// proved itself.
+constexpr std::chrono::milliseconds kTimeToSpeak{20}, kTimeToProve{200};
 constexpr std::chrono::milliseconds kPause{20};  // the backlog keeps the callers
 constexpr int kMostAtOnce = 64;
+constexpr int kMostAnsweredAtOnce = 16;  // an answer costs a multiplication or two on the curve
 constexpr int kMostRefusedAtOnce = 16;
 
 std::size_t mostPlaces() { return std::clamp<std::size_t>(fileLimit() / kShareOfFiles, kFewestPlaces, kMostPlaces); }
@@ -33,6 +36,9 @@ std::uint64_t numberOf(const unsigned char* bytes, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) number = number << 8 | bytes[i];
   return number;
 }
+
+// Of connections that this process has made itself.
+constexpr Source kOwn{AF_UNSPEC, 0};
 
 }  // namespace
 
@@ -75,13 +81,15 @@ Clock::time_point Acceptor::next() const {
 
 void Acceptor::serve() {
   if (Clock::now() >= pausedUntil_) pausedUntil_ = {};
+  answered_ = 0;
   const bool hasCallers = advanceAll();
   while (!places_.empty() && places_.front().until <= Clock::now()) drop(places_.begin());
   if (hasCallers && !accept()) pausedUntil_ = Clock::now() + kPause;
   for (const auto& proven : std::exchange(proven_, {})) proven->enter();
 }
 
-// Those for whom something has come; whether there are callers. Where poll(2) is refused, all look for themselves.
+// Those for whom something has come, as long as few of them are answered: the others have their turn at the next call.
+// Whether there are callers. Where poll(2) is refused, all look for themselves.
 bool Acceptor::advanceAll() {
   std::vector<pollfd> polls;
   addTo(polls);
@@ -90,13 +98,15 @@ bool Acceptor::advanceAll() {
   }
   std::size_t at = 1;
   for (auto place = places_.begin(); place != places_.end();)
-    place = polls[at++].revents != 0 ? advance(place) : std::next(place);
+    place = polls[at++].revents != 0 && answered_ < kMostAnsweredAtOnce ? advance(place) : std::next(place);
   return isOpen() && !isPaused() && polls[0].revents != 0;
 }
 
 // Returns the one after it.
 Acceptor::Places::iterator Acceptor::advance(Places::iterator place) {
+  const bool wasExpected = place->who->isExpected();
   const Stranger::Outcome outcome = place->who->advance();
+  if (outcome != Stranger::Outcome::kGoesOn || place->who->isExpected() != wasExpected) ++answered_;
   if (outcome == Stranger::Outcome::kGoesOn) return std::next(place);
   if (outcome == Stranger::Outcome::kOver) return drop(place);
   owner_.forget(place->who->fd());
@@ -112,11 +122,14 @@ Acceptor::Places::iterator Acceptor::drop(Places::iterator place) {
 // False if nobody can be accepted for now.
 bool Acceptor::accept() {
   bool isShort = false;
-  for (int accepted = 0; accepted < kMostAtOnce; ++accepted) {
+  for (int accepted = 0; accepted < kMostAtOnce && answered_ < kMostAnsweredAtOnce; ++accepted) {
+    const std::optional<Crowd> crowd = crowdIfFull();
+    if (mustWait(crowd)) return false;
     Socket socket = acceptFrom(listener_);
     const int errnum = errno;
     if (socket.valid()) {
-      add(std::move(socket));
+      const Source source = sourceOf(socket.fd());
+      if (makeRoom(crowd, source)) admit(std::move(socket), source);
     } else if (errnum == EAGAIN || errnum == EWOULDBLOCK) {
       isRefusing_ = isRefusing_ && isShort;
       return true;
@@ -132,47 +145,64 @@ bool Acceptor::accept() {
   return true;
 }
 
-// The source that has most places if the newcomer has one; of several the one that was here first. REQUIRES: a place is
-// taken
-Source Acceptor::mostCrowded(const Source& newcomer) const {
-  std::map<Source, std::size_t> counts{{newcomer, 1}};
+// Of all that are taken, if all places are: the source that has most of them, and of several the one that was here
+// first.
+std::optional<Acceptor::Crowd> Acceptor::crowdIfFull() const {
+  std::map<Source, std::size_t> counts;
+  std::size_t taken = 0;
+  for (const Place& place : places_) taken += place.source != kOwn ? 1 : 0;
+  if (taken < mostPlaces()) return std::nullopt;
   for (const Place& place : places_) ++counts[place.source];
-  Source crowd = places_.front().source;
+  Crowd crowd{};
   for (const Place& place : places_) {
-    if (counts[place.source] > counts[crowd]) crowd = place.source;
+    if (place.source != kOwn && counts[place.source] > crowd.places) crowd = {place.source, counts[place.source]};
   }
   return crowd;
 }
 
-// False: the newcomer is one of a crowd, of which all others have their places for too short a time.
-bool Acceptor::makeRoom(const Source& newcomer) {
-  if (places_.size() < mostPlaces()) return true;
-  const Source crowd = mostCrowded(newcomer);
-  const auto find = [&](bool isUnexpected) {
-    return std::find_if(places_.begin(), places_.end(), [&](const Place& place) {
-      return place.source == crowd && !(isUnexpected && place.who->isExpected());
+// The first of the crowd whose time is over, or the end.
+Acceptor::Places::iterator Acceptor::whoseTimeIsOver(const Crowd& crowd) {
+  const auto now = Clock::now();
+  const auto oldest = [&](bool isExpected) {
+    const auto protectedFor = isExpected ? kTimeToProve : kTimeToSpeak;
+    return std::find_if(places_.begin(), places_.end(), [&](const Place& each) {
+      const auto since = each.until - time_;
+      return each.source == crowd.source && each.who->isExpected() == isExpected && now >= since + protectedFor;
     });
   };
-  auto place = find(true);
-  if (place == places_.end()) {
-    place = find(false);
-    const bool isNew = Clock::now() < place->until - time_ + kPressedTime;
-    if (isNew && crowd == newcomer) return false;
-  }
+  const auto silent = oldest(false);
+  return silent != places_.end() ? silent : oldest(true);
+}
+
+// Nobody is accepted while all places are taken by many sources, and are new.
+bool Acceptor::mustWait(const std::optional<Crowd>& crowd) {
+  return crowd.has_value() && crowd->places <= mostPlaces() / kShareOfPlaces &&
+         whoseTimeIsOver(*crowd) == places_.end();
+}
+
+// False: the newcomer is one of a large crowd, and all others of it are new.
+bool Acceptor::makeRoom(const std::optional<Crowd>& crowd, const Source& newcomer) {
+  if (!crowd.has_value()) return true;
+  auto place = whoseTimeIsOver(*crowd);
+  if (place == places_.end() && crowd->source == newcomer) return false;
+  if (place == places_.end())
+    place =
+        std::find_if(places_.begin(), places_.end(), [&](const Place& each) { return each.source == crowd->source; });
   drop(place);
   return true;
 }
 
 Acceptor::Places::iterator Acceptor::oldestUnexpected() {
-  return std::find_if(places_.begin(), places_.end(), [](const Place& place) { return !place.who->isExpected(); });
+  return std::find_if(places_.begin(), places_.end(),
+                      [](const Place& place) { return place.source != kOwn && !place.who->isExpected(); });
 }
 
+void Acceptor::add(Socket socket) { admit(std::move(socket), kOwn); }
+
 // Where memory is short, as if the caller had not come: the thread has nobody to tell.
-void Acceptor::add(Socket socket) {
+void Acceptor::admit(Socket socket, const Source& source) {
   const int fd = socket.fd();
   try {
-    const Source source = sourceOf(fd);
-    if (!makeRoom(source)) return;
     std::unique_ptr<Stranger> who = owner_.welcome(std::move(socket));
     if (who == nullptr) return;
     places_.push_back({std::move(who), Clock::now() + time_, source});

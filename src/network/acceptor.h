@@ -1,14 +1,18 @@
 // Who has come to a listening socket and has proved nothing yet.
 //
 // Strangers cost little and disturb nobody: nothing here blocks, each has a limited time, and their number is bounded.
-// Places are counted by source (sourceOf). When all are taken, a stranger of the source that has most of them makes
-// room for the next one: the oldest that names nothing that is here, else the oldest. So strangers of one source
-// displace each other, and no peer of another source. A peer speaks at once, so any number of idle connections keeps
-// none out. What a stranger names is no proof, for who has heard it can repeat it. But of one source a stranger that
-// has named something that is here keeps its place for a fifth of a second, which is time to prove itself; a newcomer
-// for whom there is no place then is turned away, and a peer tries again. Where the process has no descriptors left,
-// the oldest stranger that names nothing gives up its own; where there is none, callers are told so by a descriptor
-// that is kept for this.
+// A peer speaks at once, and proves itself with its second message. So each stranger keeps its place for 20 ms, and one
+// that has named something that is here for 200 ms. (What a stranger names is no proof, for who has heard it can repeat
+// it.) When all places are taken, the source (sourceOf) that has most of them makes room for a newcomer: the oldest
+// that names nothing, else the oldest, whose time is over. So strangers of one source displace each other, and no peer
+// of another source, however slow that is. Where the time of none is over, it depends on how large that crowd is:
+//  - It has an eighth of the places at most: the peers of many hosts come at once, or strangers of very many addresses.
+//    Nobody is displaced or accepted; the callers wait in the kernel's backlog, in the order in which they have come.
+//  - It has more: a newcomer of the same source is turned away, and a peer tries again. For a newcomer of another
+//    source the oldest of the crowd goes.
+// Each call of serve() answers few strangers, because the thread has other work. Connections that this process has made
+// itself (add) take no places. Where the process has no descriptors left, the oldest stranger that names nothing gives
+// up its own; where there is none, callers are told so by a descriptor that is kept for this.
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -20,6 +24,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -84,7 +89,7 @@ class Acceptor {
   // When to serve though nothing has come.
   Clock::time_point next() const;
 
-  // One that has come another way.
+  // The other end is of this process.
   void add(Socket socket);
   // Gives up the connection of the oldest stranger that names nothing, telling it of the limit. False: there is none.
   bool dropUnexpected(int errnum);
@@ -96,12 +101,19 @@ class Acceptor {
     Source source;
   };
   using Places = std::list<Place>;  // oldest first
+  struct Crowd {
+    Source source;
+    std::size_t places = 0;
+  };
 
   bool advanceAll();
   Places::iterator advance(Places::iterator place);
   bool accept();
-  Source mostCrowded(const Source& newcomer) const;
-  bool makeRoom(const Source& newcomer);
+  std::optional<Crowd> crowdIfFull() const;
+  Places::iterator whoseTimeIsOver(const Crowd& crowd);
+  bool mustWait(const std::optional<Crowd>& crowd);
+  bool makeRoom(const std::optional<Crowd>& crowd, const Source& newcomer);
+  void admit(Socket socket, const Source& source);
   Places::iterator drop(Places::iterator place);
   Places::iterator oldestUnexpected();
   void tell(int fd, int errnum);
@@ -114,6 +126,7 @@ class Acceptor {
   Places places_;
   std::vector<std::unique_ptr<Stranger>> proven_;
   Clock::time_point pausedUntil_{};
+  int answered_ = 0;  // by this call of serve()
   bool isRefusing_ = false;
 };
 

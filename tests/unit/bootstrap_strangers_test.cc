@@ -321,6 +321,16 @@ struct FarHub {
   koloUniqueId id = unhex(process.line());
 };
 
+// Of strangers that come at once some are displaced, or turned away.
+bool isOneClosed(const std::vector<Socket>& strangers) {
+  for (const auto deadline = Clock::now() + 4s; Clock::now() < deadline;) {
+    for (const Socket& each : strangers) {
+      if (closedWithin(each, 1ms)) return true;
+    }
+  }
+  return false;
+}
+
 // Sockets of strangers, not connected yet.
 std::vector<Socket> strangersOf(std::size_t count) {
   std::vector<Socket> strangers;
@@ -443,7 +453,7 @@ TEST_CASE("a rank that has named its job keeps its place while strangers come", 
   CHECK(answer.size() == sizeof(ServerHello));
   const std::vector<Socket> strangers = strangersOf(400);
   connectIdly(strangers, contents);
-  CHECK(closedWithin(strangers.front(), 2000ms));
+  CHECK(isOneClosed(strangers));
   CHECK_FALSE(closedWithin(slow, 100ms));
   leaveAll(joinAll(id, 2, 0, 5000));
 }
@@ -457,7 +467,7 @@ TEST_CASE("strangers leave descriptors to ranks where there are few", "[bootstra
   const std::vector<Socket> strangers = strangersOf(64);
   const Files files(limitThatLeaves(50));
   connectIdly(strangers, contents);
-  CHECK(closedWithin(strangers.front(), 2000ms));
+  CHECK(isOneClosed(strangers));
   leaveAll(joinAll(id, 4, 0, 5000));
 }
 

@@ -4,6 +4,8 @@
 // Thread safety: one thread at a time.
 #pragma once
 
+#include <optional>
+
 #include "network/acceptor.h"
 #include "network/talk.h"
 #include "wire.h"
@@ -65,6 +67,7 @@ class Answer final : public network::Stranger {
   Hello hello_{};
   Challenge challenge_{};
   Claim claim_{};
+  std::optional<KeyExchange> exchange_;  // until the claim
   Key key_{};
 };
 
