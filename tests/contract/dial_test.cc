@@ -504,6 +504,19 @@ TEST_CASE("no device is opened without file descriptors, and none are lost", "[c
   accepted(peer.open("tcp"));
 }
 
+TEST_CASE("a device listens where its own settings say, whatever an earlier one of its process does", "[connect]") {
+  Rank one, other;
+  HostOptions narrow;
+  std::snprintf(narrow.settings, sizeof narrow.settings, "KOLO_TCP_INTERFACES=127.0.0.1");
+  REQUIRE_OK(one.open("tcp", narrow));
+  REQUIRE_OK(other.open("tcp", {}));
+  const sockaddr_in elsewhere = at("127.0.0.2", addressOf(one.address()).port);
+  const Socket refused(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  CHECK(::connect(refused.fd, reinterpret_cast<const sockaddr*>(&elsewhere), sizeof elsewhere) != 0);
+  (void)connectTo(addressOf(one.address()).port, "127.0.0.1");
+  (void)connectTo(addressOf(other.address()).port, "127.0.0.2");
+}
+
 TEST_CASE("the listener ends with the last device that needs it", "[connect][threads]") {
   const std::size_t files = openFiles();
   Rank one, other, alone;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <mutex>
+#include <string>
 
 namespace kolo::connect {
 namespace {
@@ -18,20 +20,22 @@ IdKey keyOf(const Id& id) {
   return key;
 }
 
-Listener::Listener() : Server("kolo-net", kClientTime) {}
+Listener::Listener(const std::optional<network::Address>& only) : Server("kolo-net", kClientTime), only_(only) {}
 
-Listener& Listener::instance(bool isLocal) {
-  struct Both {
-    Listener local, other;
+Listener& Listener::at(const std::optional<network::Address>& only) {
+  struct All {
+    std::mutex mutex;
+    std::map<std::string, Listener> listeners;  // few: of each address of this host one
   };
-  Both& both = ofThisProcess<Both>();
-  return isLocal ? both.local : both.other;
+  All& all = ofThisProcess<All>();
+  const std::lock_guard lock(all.mutex);
+  return all.listeners.try_emplace(only.has_value() ? only->text() : "", only).first->second;
 }
 
-int Listener::add(const Id& device, const Key& key, std::uint32_t rank, const Where& where, Callee* callee) {
+int Listener::add(const Id& device, const Key& key, std::uint32_t rank, const settings::Ports& ports, Callee* callee) {
   {
     const std::lock_guard lock(state_);
-    where_ = where;
+    if (members_.empty()) ports_ = ports;
     members_[keyOf(device)] = {{key, rank}, callee};
   }
   const int errnum = acquire();
@@ -63,7 +67,7 @@ int Listener::refusedFor() {
 }
 
 int Listener::listen(Socket& listener) {
-  network::Listening made = network::listenAt(where_.only.has_value() ? &*where_.only : nullptr, where_.ports);
+  network::Listening made = network::listenAt(only_.has_value() ? &*only_ : nullptr, ports_);
   listener = std::move(made.socket);
   port_ = made.port;
   return made.errnum;

@@ -1,6 +1,6 @@
 // Where the devices of this process are dialled: one listening socket for IPv4 and IPv6, and one background thread,
-// from the first device to the last. Devices of communicators within one host have a listener of their own, which only
-// this host reaches.
+// from the first device to the last. Devices that are to be reached at one address alone, as those of communicators
+// within one host are, have a listener at that address.
 //
 // Thread safety: all functions, from any thread.
 // Invariants: callees are called with the lock held, so that none is called after its remove().
@@ -41,17 +41,13 @@ class Callee {
 
 class Listener : private network::Server, private Directory {
  public:
-  Listener();
-  static Listener& instance(bool isLocal);
+  explicit Listener(const std::optional<network::Address>& only);
+  // That of the address, or of all of them (nothing).
+  static Listener& at(const std::optional<network::Address>& only);
 
-  // Where a listener is made: the address, or all of them (nothing), and the ports.
-  struct Where {
-    std::optional<network::Address> only;
-    settings::Ports ports;
-  };
-  // Lets others dial the device. 0, or an errno; each success is paired with one remove(). where: to listen, if this is
-  // the first device.
-  int add(const Id& device, const Key& key, std::uint32_t rank, const Where& where, Callee* callee);
+  // Lets others dial the device. 0, or an errno; each success is paired with one remove(). ports: to listen at, if this
+  // is the first device.
+  int add(const Id& device, const Key& key, std::uint32_t rank, const settings::Ports& ports, Callee* callee);
   void remove(const Id& device);
   // Valid while a device is there.
   std::uint16_t port();
@@ -81,8 +77,9 @@ class Listener : private network::Server, private Directory {
   Decision decide(const Hello& hello, const Key& key) override;
   void take(Answer& client) override;
 
+  const std::optional<network::Address> only_;
   // Under state_.
-  Where where_;
+  settings::Ports ports_;
   std::map<IdKey, Member> members_;
   std::map<IdKey, Set> sets_;
   std::uint16_t port_ = 0;

@@ -45,8 +45,11 @@ int publish(const koloTransportHost& host, const Wishes& wishes, Party* party, c
   Address& address = party->address;
   const auto loopback =
       std::find_if(party->own.begin(), party->own.end(), [](const Place& own) { return own.isLoopback(); });
-  party->isLocal = isOneHost(host) && wishes.interfaces.empty() && loopback != party->own.end();
-  const std::vector<Place> told = party->isLocal ? std::vector<Place>{*loopback} : chosen;
+  const bool isLocal = isOneHost(host) && wishes.interfaces.empty() && loopback != party->own.end();
+  const std::vector<Place> told = isLocal ? std::vector<Place>{*loopback} : chosen;
+  // At the one address that this, or the user's choice of interfaces, has left, or at all of this host's.
+  const bool isOnly = told.size() == 1 && (isLocal || !wishes.interfaces.empty());
+  party->only = isOnly ? std::optional(told.front().address()) : std::nullopt;
   const bool hasMore = network::leavesOut(told, network::packPlaces(told, address.places));
   const std::size_t first = wishes.interfaces.find_first_not_of(" \t");
   const bool isOrdered = first != std::string_view::npos && wishes.interfaces[first] != '^';
@@ -55,17 +58,6 @@ int publish(const koloTransportHost& host, const Wishes& wishes, Party* party, c
                                  (hasMore ? Address::kHasMore : 0));
   address.rails = wishes.rails > 0 ? static_cast<unsigned char>(wishes.rails) : railsFor(chosen);
   return KOLO_TRANSPORT_OK;
-}
-
-// Local: at a loopback address, where no firewall matters. Else at the one address that the user's choice of interfaces
-// has left, or at all of this host's.
-Listener::Where whereToListen(const Wishes& wishes, const Party& party) {
-  std::vector<Place> told;
-  (void)network::unpackPlaces(party.address.places, &told);
-  Listener::Where where;
-  if (told.size() == 1 && (party.isLocal || !wishes.interfaces.empty())) where.only = told.front().address();
-  if (!party.isLocal) where.ports = settings::parsePorts(wishes.ports).value();  // checked with the other settings
-  return where;
 }
 
 }  // namespace
@@ -82,9 +74,10 @@ int openParty(const koloTransportHost& host, const Wishes& wishes, Callee* calle
   nameNetwork(host, &address.network);
   if (const int code = publish(host, wishes, party, why); code != KOLO_TRANSPORT_OK) return code;
   if (host.ranks > 1) {
-    const Listener::Where where = whereToListen(wishes, *party);
-    const settings::Ports& ports = where.ports;
-    const int errnum = party->listener().add(address.device, party->key, address.rank, where, callee);
+    const bool isLocal = party->only.has_value() && party->only->isLoopback();  // where no firewall matters
+    const settings::Ports ports =
+        isLocal ? settings::Ports() : settings::parsePorts(wishes.ports).value();  // checked with the other settings
+    const int errnum = party->listener().add(address.device, party->key, address.rank, ports, callee);
     if (errnum == EADDRINUSE && !ports.isAny()) {
       return why.fail(KOLO_TRANSPORT_ERROR,
                       "listening for the other ranks: all %d ports of KOLO_PORT_RANGE=%d-%d are in use on this host",
