@@ -27,7 +27,7 @@ constexpr auto kObeyTime = std::chrono::milliseconds(1000);
 
 // Empty counts as not set, as it does in the library.
 bool isSet(const char* variable) {
-  const char* const value = std::getenv(variable);
+  const char* const value = ::secure_getenv(variable);
   return value != nullptr && value[0] != '\0';
 }
 
@@ -36,7 +36,7 @@ constexpr unsigned long long kFirstSpecialStep = 0xfffffff0;
 
 bool isSlurmTask() {
   return isSet("SLURM_PROCID") && isSet("SLURM_STEP_ID") &&
-         std::strtoull(std::getenv("SLURM_STEP_ID"), nullptr, 10) < kFirstSpecialStep;
+         std::strtoull(::secure_getenv("SLURM_STEP_ID"), nullptr, 10) < kFirstSpecialStep;
 }
 
 // Where the launcher of this process has put its rank; in the library's order. nullptr: there is no launcher.
@@ -204,12 +204,12 @@ bool startedByLauncher() { return rankVariable() != nullptr; }
 
 std::string launchedRank() {
   const char* const name = rankVariable();
-  return name != nullptr && isSet(name) ? std::getenv(name) : "";
+  return name != nullptr && isSet(name) ? ::secure_getenv(name) : "";
 }
 
 int launchedLocalRank() {
   for (const char* const name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
-    if (!isSet("KOLO_RANK") && isSet(name)) return std::atoi(std::getenv(name));
+    if (!isSet("KOLO_RANK") && isSet(name)) return std::atoi(::secure_getenv(name));
   }
   return std::atoi(launchedRank().c_str());
 }

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "base/log.h"
+
 namespace kolo::settings {
 namespace {
 
@@ -328,7 +330,30 @@ std::vector<Value> all() {
   return result;
 }
 
+bool isIgnored(const char* variable) {
+  const char* const value = std::getenv(variable);
+  return value != nullptr && *value != 0 && ::secure_getenv(variable) == nullptr;
+}
+
+std::string whyIgnored(const std::string& variables) {
+  return variables +
+         ": set, but not used, because this program has more rights than its caller (setuid, setgid or file "
+         "capabilities), and so takes no settings from the environment";
+}
+
 Status validate() {
+  static std::once_flag isTold;
+  std::call_once(isTold, [] {
+    std::string ignored;
+    for (const Setting& setting : kTable) {
+      if (isIgnored(setting.name)) ignored += (ignored.empty() ? "" : ", ") + std::string(setting.name);
+    }
+    if (!ignored.empty()) log::warn("{}", whyIgnored(ignored));
+  });
+  if (isIgnored("KOLO_SECRET")) {
+    return error(koloInvalidEnvironment, "{}; expected no such rights where KOLO_SECRET is to count",
+                 whyIgnored("environment variable KOLO_SECRET"));
+  }
   Store& from = store();
   const std::lock_guard lock(from.mutex);
   if (!from.loaded) load(from);
