@@ -202,6 +202,9 @@ Status failedToDial(const koloUniqueId& id, const IdContents& contents, int rank
   return why;
 }
 
+// The id was made where KOLO_SECRET is set, and here it is not.
+bool lacksSecret(const IdContents& contents) { return contents.isSecretGiven && !hasGivenSecret(); }
+
 // Until the rank has joined; false: the time is over. Rank 0 hears meanwhile of those that have no way to the hub.
 bool awaitJoined(MemberLink& link, const koloUniqueId& id, const IdContents& contents, int rank, int ranks,
                  Clock::time_point end) {
@@ -227,6 +230,14 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
                                          int timeoutMs) {
   KOLO_TRY(refuseIfForkedInUse());
   const auto deadline = Clock::now() + std::chrono::milliseconds(patience(timeoutMs));
+  if (lacksSecret(contents)) {
+    // The hub cannot know that this is a rank, but its user is told that somebody came without the secret.
+    const Status refused = dial(contents, std::min(deadline, Clock::now() + kFarewellLimit)).status();
+    Status why = error(koloInvalidEnvironment,
+                       "environment variable KOLO_SECRET is not set, but the unique id was made where it is: {} ({})",
+                       kOneSecretForAll, refused.message());
+    return failedToDial(id, contents, rank, ranks, timeoutMs, true, std::move(why));
+  }
   Result<Dialled> dialled = dial(contents, deadline, rootOf(id, rank));
   if (!dialled.ok()) {
     const bool mayBeAwaited = dialled.status().code() == koloSystemError || Clock::now() + kWorthTelling < deadline;
@@ -268,12 +279,10 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
 
 Result<koloUniqueId> createUniqueId(bool isOfThisHost) {
   KOLO_TRY(initialiseCrypto());
-  if (!isOfThisHost) {
-    const Result<LauncherJob> job = readLauncher();  // not everybody who makes an id was started by one
-    if (job.ok() && isOnSeveralHosts(job.value()))
-      KOLO_TRY(demandSecret(fmt::format("{} has started ranks on several hosts", job.value().launcher)));
-    isOfThisHost = job.ok() && isOnOneHost(job.value());
-  }
+  // Not everybody who makes an id was started by a launcher; and ranks that this one knows nothing of may get the id.
+  const Result<LauncherJob> job = isOfThisHost ? Result<LauncherJob>(LauncherJob()) : readLauncher();
+  if (job.ok() && isOnSeveralHosts(job.value()))
+    KOLO_TRY(demandSecret(fmt::format("{} has started ranks on several hosts", job.value().launcher)));
   Secret secret;
   randombytes_buf(secret.data(), secret.size());
   if (hasGivenSecret()) secret = givenSecret(tagOf(secret));

@@ -100,8 +100,8 @@ class Control {
 };
 
 // Makes an id and starts its hub in this process. isOfThisHost: all ranks are on this host, which the hub then listens
-// to alone, unless KOLO_INTERFACE says otherwise. Without it the launcher may know that; and where it says that ranks
-// are on several hosts, and no secret is given, koloInvalidEnvironment.
+// to alone, unless KOLO_INTERFACE says otherwise. Without it, koloInvalidEnvironment if the launcher says that ranks
+// are on several hosts, and no secret is given.
 Result<koloUniqueId> createUniqueId(bool isOfThisHost = false);
 
 // Joins the job as one of its ranks; blocks until all `ranks` have joined. Errors: koloInvalidArgument (not an id),

@@ -174,6 +174,16 @@ Attempt introduce(const IdContents& id, const std::string& where, Socket socket,
   return {};
 }
 
+// Whether it is this id's hub. The tag of an ordinary id was drawn at random, so only its hub knows it. That of a root
+// is made of names that other jobs may have as well, so there the hub has to prove that it holds the secret.
+Attempt identify(const IdContents& id, const std::string& where, Socket socket, Clock::time_point deadline) {
+  std::optional<Dialled> dialled;
+  if (id.explicitRoot) return introduce(id, where, std::move(socket), deadline, dialled);
+  Talk talk(std::move(socket));
+  std::optional<Session> session;
+  return greet(talk, id, where, deadline, session);
+}
+
 // Where a root was named its addresses; otherwise those of the hub that may lead there from this host, best first.
 std::vector<Address> addressesToTry(const IdContents& id) {
   if (id.explicitRoot) return {id.places.begin(), id.places.end()};
@@ -262,7 +272,7 @@ std::optional<Dialled> Search::tryAll() {
   } else if (addresses_.empty()) {
     round.add({error(koloUnreachable,
                      "the process that made the unique id (pid {} there) {}; KOLO_INTERFACE there says at which "
-                     "interface or address it listens",
+                     "interface or address it listens (any: at all of them)",
                      id_.makerPid, network::whyNone(id_.places))});
   } else {
     tryAddresses(round, dialled);
@@ -358,10 +368,8 @@ bool tell(Dialled& dialled, std::string_view frame, Clock::time_point deadline) 
 bool answers(const IdContents& id, Clock::time_point deadline) {
   for (const Address& address : addressesToTry(id)) {
     int errnum = 0;
-    Talk talk(connectTo(address, id.port, deadline, errnum));
-    if (errnum != 0) continue;
-    std::optional<Session> session;
-    if (greet(talk, id, address.text(), deadline, session).status.ok()) return true;
+    Socket socket = connectTo(address, id.port, deadline, errnum);
+    if (errnum == 0 && identify(id, address.text(), std::move(socket), deadline).status.ok()) return true;
   }
   return false;
 }

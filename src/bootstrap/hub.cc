@@ -33,6 +33,15 @@ void Hub::admit(Socket socket, const Session& session) {
   }
 }
 
+void Hub::hasRefused(const std::string& where) {
+  const std::string said = fmt::format(
+      "somebody at {} has named this job, and has not proved to hold its secret: a stranger, or a rank whose "
+      "KOLO_SECRET is not set or is another one",
+      where);
+  if (hint_.empty()) log::warn("{}", said);
+  hint_ = "; " + said;
+}
+
 bool Hub::onFrame(const MemberPtr& member, std::string_view bytes) {
   Decoder decoder(bytes);
   const auto kind = static_cast<Frame>(decoder.number<std::uint8_t>());
@@ -131,9 +140,9 @@ void Hub::claim(const MemberPtr& member, int ranks, std::uint32_t leftMs, std::u
   const auto deadline = Clock::now() + std::chrono::milliseconds(leftMs);
   member->joinTimer = reactor_.at(deadline, [self = shared_from_this(), timeoutMs] {
     const std::vector<int> absent = self->absentRanks();
-    self->failJob(error(koloTimeout, "{} {} of {} {} not joined within {} ms (KOLO_INIT_TIMEOUT_MS)",
+    self->failJob(error(koloTimeout, "{} {} of {} {} not joined within {} ms (KOLO_INIT_TIMEOUT_MS){}",
                         absent.size() == 1 ? "rank" : "ranks", describeRanks(absent), self->slots_.size(),
-                        absent.size() == 1 ? "has" : "have", timeoutMs));
+                        absent.size() == 1 ? "has" : "have", timeoutMs, self->hint_));
   });
 }
 

@@ -19,10 +19,9 @@ Secret givenSecret(const Tag& tag) {
 Status demandSecret(const std::string& why) {
   if (hasGivenSecret() || settings::integer("KOLO_INSECURE") != 0) return {};
   return error(koloInvalidEnvironment,
-               "environment variable KOLO_SECRET is not set, but {}, so that strangers could join: expected the same "
-               "secret for all ranks, as by export KOLO_SECRET=$(head -c 32 /dev/urandom | base64) before they are "
-               "started; KOLO_INSECURE=1 goes on without one",
-               why);
+               "environment variable KOLO_SECRET is not set, but {}, so that strangers could join: {}; KOLO_INSECURE=1 "
+               "goes on without one",
+               why, kOneSecretForAll);
 }
 
 bool isOfThisHost(const std::string& rootHost) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 #include "bootstrap/control.h"
@@ -13,6 +14,11 @@
 #include "bootstrap/wire.h"
 
 namespace kolo::bootstrap {
+
+// What helps where it is missing.
+constexpr std::string_view kOneSecretForAll =
+    "expected the same secret for all ranks: make it once, as by export KOLO_SECRET=$(head -c 32 /dev/urandom | "
+    "base64), and give the same to all hosts (Open MPI: -x KOLO_SECRET)";
 
 // The user has set KOLO_SECRET.
 bool hasGivenSecret();

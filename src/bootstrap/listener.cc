@@ -128,6 +128,9 @@ class Listener::Candidate final : public network::Stranger {
   int fd() const override { return greeting_.fd(); }
   Outcome advance() override {
     const Greeting::Stage stage = greeting_.advance();
+    if (greeting_.hasFailed()) {
+      if (const std::shared_ptr<Hub> hub = listener_.hubOf(greeting_.tag())) hub->hasRefused(peerOf(fd()));
+    }
     return stage == Greeting::Stage::kOver     ? Outcome::kOver
            : stage == Greeting::Stage::kProven ? Outcome::kProven
                                                : Outcome::kGoesOn;

@@ -126,23 +126,42 @@ bool isLeftBehind(const Published& published) {
   return published.space == processSpace() && startTime(static_cast<int>(published.pid)) != published.started;
 }
 
-}  // namespace
-
-Result<std::string> privateDirectory() {
+// In the order in which they are tried.
+std::vector<std::string> namesOfDirectory() {
   std::string base = "/tmp";
   for (const char* const name : {"TMPDIR", "XDG_RUNTIME_DIR"}) {
     const char* const value = ::secure_getenv(name);
     if (value != nullptr && value[0] == '/' && ::access(value, W_OK | X_OK) == 0) base = value;
   }
-  const std::string wanted = meetingPlace(base, ::geteuid());
-  std::string path = wanted;
+  std::vector<std::string> names{meetingPlace(base, ::geteuid())};
+  for (int next = 1; next <= kOtherNames; ++next) names.push_back(fmt::format("{}-{}", names.front(), next));
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> privateDirectories() {
+  std::vector<std::string> own;
   struct stat status {};
-  // What another user has made under that name is passed over, by all ranks alike.
-  for (int next = 1;; path = fmt::format("{}-{}", wanted, next++)) {
+  for (const std::string& path : namesOfDirectory()) {
+    if (::lstat(path.c_str(), &status) == 0 && checkOwnership(status, path, S_IFDIR, "").ok()) own.push_back(path);
+  }
+  return own;
+}
+
+Result<std::string> privateDirectory() {
+  struct stat status {};
+  std::string path;
+  // What another user has made under that name is passed over.
+  for (const std::string& name : namesOfDirectory()) {
+    path = name;
     if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return systemError(errno, "making the directory " + path);
     // Not following a link: somebody else's link could lead anywhere.
-    if (::lstat(path.c_str(), &status) != 0) return systemError(errno, "looking at the directory " + path);
-    if (status.st_uid == ::geteuid() || next > kOtherNames) break;
+    if (::lstat(path.c_str(), &status) != 0) {
+      if (errno == ENOENT) continue;  // another user has taken it away meanwhile
+      return systemError(errno, "looking at the directory " + path);
+    }
+    if (status.st_uid == ::geteuid()) break;
   }
   KOLO_TRY(checkOwnership(status, path, S_IFDIR, "a directory"));
   // Its time is all that other users see of it: that a rank of this user has come by.

@@ -91,12 +91,25 @@ std::optional<PublishedFailure> failureAt(const std::string& notice) {
   return words.has_value() ? decodeFailure(*words) : std::nullopt;
 }
 
-Result<koloUniqueId> fetch(const std::string& directory, const std::string& file, int timeoutMs) {
-  const std::string path = directory + "/" + file;
+// Of this user's directories the first one where rank 0 has left something. koloInProgress: none, and why.
+Result<koloUniqueId> lookAround(std::string& directory, const std::string& file, Clock::time_point deadline) {
+  Result<koloUniqueId> own = readPublished(directory + "/" + file, deadline);
+  if (own.status().code() != koloInProgress) return own;
+  for (const std::string& other : privateDirectories()) {
+    Result<koloUniqueId> id = readPublished(other + "/" + file, deadline);
+    if (id.status().code() == koloInProgress) continue;
+    directory = other;
+    return id;
+  }
+  return own;
+}
+
+// directory: where this rank looks first; then where it has found the file.
+Result<koloUniqueId> fetch(std::string& directory, const std::string& file, int timeoutMs) {
   const auto start = Clock::now();
   const auto deadline = start + std::chrono::milliseconds(timeoutMs);
   for (Clock::duration pause = kFirstRest;; pause = std::min<Clock::duration>(pause * 2, kLongestRest)) {
-    Result<koloUniqueId> id = readPublished(path, deadline);
+    Result<koloUniqueId> id = lookAround(directory, file, deadline);
     if (id.ok() || id.status().code() != koloInProgress) return id;
     if (const auto failure = failureAt(noticeOf(file, true)); failure.has_value()) return failure->why;
     if (Clock::now() + pause >= deadline) {
@@ -159,7 +172,7 @@ Result<koloUniqueId> throughFile(const LauncherJob& job, int timeoutMs) {
   Book::Pending pending{.directory = directory.value(), .file = file, .since = Clock::now()};
   const std::string path = directory.value() + "/" + file;
   if (job.rank != 0) {
-    Result<koloUniqueId> id = fetch(directory.value(), file, timeoutMs);
+    Result<koloUniqueId> id = fetch(pending.directory, file, timeoutMs);
     if (id.status().code() == koloSystemError) return giveUpWithoutFile(id.status(), job, timeoutMs, file);
     if (id.ok()) remember(id.value(), job, std::move(pending));
     return id;
@@ -198,10 +211,6 @@ std::optional<Address> addressOfRoot(const std::string& host) {
 }
 
 Secret agreedSecret(const LauncherJob& job) {
-  if (!hasGivenSecret() && job.rank == 0) {
-    log::warn("KOLO_SECRET is not set: whoever can reach {} and guesses the job's name may join or disturb this job",
-              job.root);
-  }
   return givenSecret(tagOf(expand({}, "kolo job tag: " + numberedName(job) + " at " + job.root)));
 }
 
@@ -253,12 +262,33 @@ Result<IdContents> hubBeyondRoot(const LauncherJob& job, const Secret& secret, c
   return contents;
 }
 
+// The hub cannot know that this is a rank, but its user is told that somebody came without the secret.
+Status comeWithoutSecret(const Status& why, const LauncherJob& job, const Secret& secret, const std::string& host,
+                         std::uint16_t port, int timeoutMs) {
+  if (job.rank == 0) return why;
+  const auto limit = timeToTell(why, job.rank, kUnheardWordsTime, timeoutMs);
+  const auto limitMs = std::chrono::ceil<std::chrono::milliseconds>(limit);
+  const Result<IdContents> hub = hubBeyondRoot(job, secret, host, port, static_cast<int>(limitMs.count()));
+  if (hub.ok()) (void)dial(hub.value(), Clock::now() + limit);
+  return why;
+}
+
 Result<koloUniqueId> throughRoot(const LauncherJob& job, int timeoutMs) {
   std::string host;
   std::uint16_t port = 0;
   KOLO_TRY(splitRoot(job, host, port));
-  if (!isOfThisHost(host)) KOLO_TRY(demandSecret(fmt::format("other hosts reach {} (by {})", job.root, job.rootFrom)));
+  // Without a secret no other host is to reach a job of this host, so its ranks meet where none does.
+  const bool mayBeLocal = !hasGivenSecret() && settings::text("KOLO_INTERFACE").empty();
+  if (mayBeLocal && isOnOneHost(job)) host = "localhost";
   const Secret secret = agreedSecret(job);
+  if (!isOfThisHost(host)) {
+    const Status status = demandSecret(fmt::format("other hosts reach {} (by {})", job.root, job.rootFrom));
+    if (!status.ok()) return comeWithoutSecret(status, job, secret, host, port, timeoutMs);
+  }
+  if (!hasGivenSecret() && job.rank == 0) {
+    log::warn("KOLO_SECRET is not set: whoever can reach {}:{} and guesses the job's name may join or disturb this job",
+              host, port);
+  }
   KOLO_ASSIGN(const IdContents contents, job.rank == 0 ? hubAtRoot(job, secret, host, port, timeoutMs)
                                                        : hubBeyondRoot(job, secret, host, port, timeoutMs));
   const koloUniqueId id = encodeId(contents);

@@ -182,6 +182,14 @@ Socket connectTo(const Address& address, std::uint16_t port, Clock::time_point d
   return errnum == 0 ? std::move(socket) : Socket();
 }
 
+std::string peerOf(int fd) {
+  sockaddr_storage peer{};
+  socklen_t bytes = sizeof peer;
+  (void)::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &bytes);
+  const auto address = network::addressOf(reinterpret_cast<const sockaddr*>(&peer));
+  return address.has_value() ? address->text() : "this host";
+}
+
 void tune(int fd) {
   setOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   network::limitSilence(fd, static_cast<int>(settings::integer("KOLO_SILENCE_MS")));

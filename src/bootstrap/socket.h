@@ -45,6 +45,9 @@ Result<Socket> listenOn(const LocalAddresses& local, std::uint16_t port, std::ui
 // errno is 0 on success, ETIMEDOUT at the deadline. The socket is non-blocking and tuned.
 Socket connectTo(const Address& address, std::uint16_t port, Clock::time_point deadline, int& errnum);
 
+// The address at the other end, for messages.
+std::string peerOf(int fd);
+
 // No delay; a host that is silent for KOLO_SILENCE_MS is noticed.
 void tune(int fd);
 

@@ -39,10 +39,9 @@ struct IdContents {
 IdContents contentsOfId(const Secret& secret, const LocalAddresses& local, bool explicitRoot);
 
 koloUniqueId encodeId(const IdContents& contents);
-// koloInvalidArgument: not an id, or damaged. koloInvalidEnvironment: its secret is that of KOLO_SECRET, which is not
-// set. koloMismatch: of a version of the library that writes ids in another
-// format, both printed. Another version alone is no error here: its hub is to refuse this rank, so that all ranks hear
-// of it at once.
+// koloInvalidArgument: not an id, or damaged. koloMismatch: of a version of the library that writes ids in another
+// format, both printed. Another version alone is no error here, nor is a KOLO_SECRET that is not set: its hub is to
+// refuse this rank, so that all ranks, or their users, hear of it.
 Result<IdContents> decodeId(const koloUniqueId& id);
 
 }  // namespace kolo::bootstrap

@@ -1,6 +1,7 @@
 // A key for one connection between two ends that hold the same secret.
 //
-// This is CPace (draft-irtf-cfrg-cpace) with libsodium's ristretto255, the group of X25519, and BLAKE2b. The secret
+// It is made after CPace (draft-irtf-cfrg-cpace), with libsodium's ristretto255, the group of X25519, and BLAKE2b; what
+// is hashed is not encoded as the draft says, so it works with itself alone. The secret
 // chooses a point. Each end draws a number, sends the point times that number (its share), and multiplies the other
 // end's share by its own number. The key is a hash of this product, the secret, and all that both have said before.
 //  - A recording tells nothing by which a guess of the secret could be checked, however weak the secret is. A guess is
