@@ -27,7 +27,7 @@ constexpr auto kObeyTime = std::chrono::milliseconds(1000);
 
 // "": it is not set.
 const char* textOf(const char* variable) {
-  const char* const value = std::getenv(variable);
+  const char* const value = ::secure_getenv(variable);
   return value != nullptr ? value : "";
 }
 // Empty counts as not set, as it does in the library.

@@ -148,8 +148,8 @@ typedef struct koloEvent* koloEvent_t;     /* a place in a stream */
 #define KOLO_MAX_TAG INT_MAX
 #define KOLO_UNIQUE_ID_BYTES 128
 
-/* An id for koloCommInitRank. One rank makes it and hands it to the others by any means. It contains a secret: any
- * process that has the id may join. */
+/* An id for koloCommInitRank. One rank makes it and hands it to the others by any means. Without KOLO_SECRET it
+ * contains a secret: any process that has the id may join. */
 typedef struct {
   char internal[KOLO_UNIQUE_ID_BYTES];
 } koloUniqueId;
@@ -303,11 +303,13 @@ typedef struct {
   }
 
 /* Makes a unique id and starts its rendezvous in this process.
- * The rendezvous listens on the address of KOLO_INTERFACE or, by default, on the address by which this machine is known
- * to itself. The rank that uses the id as rank 0 need not be in this process. This process must live until all ranks
- * have joined, and it relays control messages while it lives.
+ * The rendezvous listens on the address of KOLO_INTERFACE or, by default, on all addresses of this host. The rank
+ * that uses the id as rank 0 need not be in this process. This process must live until all ranks have joined, and it
+ * relays control messages while it lives.
+ * With KOLO_SECRET set, which all ranks then need, the id contains no secret. Otherwise whoever holds it may join.
  * Parameters: uniqueId: place for the id.
- * Errors: koloSystemError (no socket, no thread), koloInvalidEnvironment. */
+ * Errors: koloSystemError (no socket, no thread). koloInvalidEnvironment, also where the launcher says that the
+ *   ranks are on several hosts, and neither KOLO_SECRET nor KOLO_INSECURE=1 is set. */
 KOLO_API koloResult_t koloGetUniqueId(koloUniqueId* uniqueId);
 
 /* Makes a communicator of nranks ranks that hold the same id. Collective over these callers.
@@ -319,8 +321,10 @@ KOLO_API koloResult_t koloGetUniqueId(koloUniqueId* uniqueId);
  * The call waits until all ranks have joined, for KOLO_INIT_TIMEOUT_MS at most. Inside a group the call returns at
  * once, and koloGroupEnd makes the communicator and writes comm.
  * Errors: koloInvalidRankCount and koloInvalidRank, before anything is sent. koloDuplicateRank, koloUnreachable,
- *   koloTimeout, koloMismatch (settings that must agree differ), koloSystemError. A rank whose settings or
- *   configuration are wrong ends the attempt of all ranks: the others return koloRemoteError with its reason. */
+ *   koloTimeout, koloMismatch (settings that must agree differ), koloSystemError. koloInvalidEnvironment: a
+ *   malformed setting, or KOLO_SECRET is missing: the id was made where it is set, or the ranks are on several hosts. A
+ *   rank whose settings or configuration are wrong ends the attempt of all ranks: the others return koloRemoteError
+ *   with its reason. To a rank that lacks KOLO_SECRET nobody listens, so the others wait in vain. */
 KOLO_API koloResult_t koloCommInitRank(koloComm_t* comm, int nranks, koloUniqueId uniqueId, int rank);
 /* Makes a communicator as koloCommInitRank does, with options.
  * Parameters: as koloCommInitRank; config: this rank's options, or NULL for the defaults; read by the call. */

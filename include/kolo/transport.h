@@ -97,6 +97,9 @@ typedef struct {
    * On a host with several NICs, each rank should use these, and ranks begin with different ones. NULL or empty: none
    * is nearer than others. What the user set takes precedence. */
   const char* nearNics;
+  /* Absent or not by rule 6. Not 0: all ranks are on this host and in this process's network namespace, so that a
+   * transport need not listen where other hosts reach it. */
+  int isOneHost;
 } koloTransportHost;
 
 /* A range of memory.

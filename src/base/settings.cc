@@ -7,6 +7,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "base/log.h"
+
 namespace kolo::settings {
 namespace {
 
@@ -32,7 +34,11 @@ constexpr Setting kTable[] = {
     {.name = "KOLO_SECRET",
      .kind = Kind::kText,
      .fallback = "",
-     .meaning = "shared secret of the job when KOLO_ROOT is used; all ranks give the same text"},
+     .meaning = "shared secret of the job, the same for all ranks; needed when ranks are on several hosts"},
+    {.name = "KOLO_INSECURE",
+     .kind = Kind::kBool,
+     .fallback = "0",
+     .meaning = "starts jobs on several hosts without KOLO_SECRET: strangers who reach their ports may join"},
     {.name = "KOLO_JOB",
      .kind = Kind::kText,
      .fallback = "",
@@ -40,7 +46,8 @@ constexpr Setting kTable[] = {
     {.name = "KOLO_INTERFACE",
      .kind = Kind::kText,
      .fallback = "",
-     .meaning = "network interface or address that the rendezvous listens on"},
+     .meaning =
+         "network interface or address that the rendezvous listens on; any: all of them, in a job of one host too"},
     {.name = "KOLO_PORT_RANGE",
      .kind = Kind::kPorts,
      .fallback = "",
@@ -289,7 +296,7 @@ void load(Store& to) {
   to.malformed = Status();
   for (const Setting& setting : kTable) {
     Value value{setting, setting.fallback, "default"};
-    if (const char* given = std::getenv(setting.name); given != nullptr && *given != 0) {
+    if (const char* given = ::secure_getenv(setting.name); given != nullptr && *given != 0) {
       if (isLegal(setting, given)) {
         value.text = given;
         value.source = "environment";
@@ -323,7 +330,30 @@ std::vector<Value> all() {
   return result;
 }
 
+bool isIgnored(const char* variable) {
+  const char* const value = std::getenv(variable);
+  return value != nullptr && *value != 0 && ::secure_getenv(variable) == nullptr;
+}
+
+std::string whyIgnored(const std::string& variables) {
+  return variables +
+         ": set, but not used, because this program has more rights than its caller (setuid, setgid or file "
+         "capabilities), and so takes no settings from the environment";
+}
+
 Status validate() {
+  static std::once_flag isTold;
+  std::call_once(isTold, [] {
+    std::string ignored;
+    for (const Setting& setting : kTable) {
+      if (isIgnored(setting.name)) ignored += (ignored.empty() ? "" : ", ") + std::string(setting.name);
+    }
+    if (!ignored.empty()) log::warn("{}", whyIgnored(ignored));
+  });
+  if (isIgnored("KOLO_SECRET")) {
+    return error(koloInvalidEnvironment, "{}; expected no such rights where KOLO_SECRET is to count",
+                 whyIgnored("environment variable KOLO_SECRET"));
+  }
   Store& from = store();
   const std::lock_guard lock(from.mutex);
   if (!from.loaded) load(from);

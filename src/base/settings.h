@@ -45,8 +45,14 @@ struct Ports {
 
 // All settings, with the values in force. Those of tests and measurements begin with KOLO_TEST_.
 std::vector<Value> all();
-// koloInvalidEnvironment with the first malformed variable: its name, its value, what was expected.
+// koloInvalidEnvironment with the first malformed variable: its name, its value, what was expected; or if KOLO_SECRET
+// is ignored. A warning names what else is ignored, once.
 Status validate();
+// It is set, and this process may not use it: the program has more rights than its caller (setuid, setgid, file
+// capabilities), who could make it do anything by settings.
+bool isIgnored(const char* variable);
+// What to say of it.
+std::string whyIgnored(const std::string& variables);
 
 // The value of a setting in the table; an unknown name is a bug and aborts.
 std::string text(std::string_view name);

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "bootstrap/dial.h"
 #include "bootstrap/hub.h"
+#include "bootstrap/job_secret.h"
 #include "bootstrap/listener.h"
 #include "bootstrap/member_link.h"
 #include "bootstrap/rendezvous.h"
@@ -44,7 +45,7 @@ class MemberControl final : public Control {
   int ranks() const override { return ranks_; }
 
   std::string derivedSecret(std::string_view label) const override {
-    const Secret derived = expand(secret_, "kolo derived: " + std::string(label));
+    const Secret derived = expand(link_->jobKey(), "kolo derived: " + std::string(label));
     return {reinterpret_cast<const char*>(derived.data()), derived.size()};
   }
 
@@ -204,6 +205,9 @@ Status failedToDial(const koloUniqueId& id, const IdContents& contents, int rank
   return why;
 }
 
+// The id was made where KOLO_SECRET is set, and here it is not.
+bool lacksSecret(const IdContents& contents) { return contents.isSecretGiven && !hasGivenSecret(); }
+
 // Until the rank has joined; false: the time is over. Rank 0 hears meanwhile of those that have no way to the hub.
 bool awaitJoined(MemberLink& link, const koloUniqueId& id, const IdContents& contents, int rank, int ranks,
                  Clock::time_point end) {
@@ -229,6 +233,14 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
                                          int timeoutMs) {
   KOLO_TRY(refuseIfForkedInUse());
   const auto deadline = Clock::now() + std::chrono::milliseconds(patience(timeoutMs));
+  if (lacksSecret(contents)) {
+    // The hub cannot know that this is a rank, but its user is told that somebody came without the secret.
+    const Status refused = dial(contents, std::min(deadline, Clock::now() + kFarewellLimit)).status();
+    Status why = error(koloInvalidEnvironment,
+                       "environment variable KOLO_SECRET is not set, but the unique id was made where it is: {} ({})",
+                       kOneSecretForAll, refused.message());
+    return failedToDial(id, contents, rank, ranks, timeoutMs, true, std::move(why));
+  }
   Result<Dialled> dialled = dial(contents, deadline, rootOf(id, rank));
   if (!dialled.ok()) {
     const bool mayBeAwaited = dialled.status().code() == koloSystemError || Clock::now() + kWorthTelling < deadline;
@@ -268,11 +280,17 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
 
 }  // namespace
 
-Result<koloUniqueId> createUniqueId() {
+Result<koloUniqueId> createUniqueId(bool isOfThisHost) {
   KOLO_TRY(initialiseCrypto());
+  // Not everybody who makes an id was started by a launcher; and ranks that this one knows nothing of may get the id.
+  const Result<LauncherJob> job = isOfThisHost ? Result<LauncherJob>(LauncherJob()) : readLauncher();
+  if (job.ok() && isOnSeveralHosts(job.value()))
+    KOLO_TRY(demandSecret(fmt::format("{} has started ranks on several hosts", job.value().launcher)));
   Secret secret;
   randombytes_buf(secret.data(), secret.size());
-  KOLO_ASSIGN(const IdContents contents, startHub(secret, 0));
+  if (hasGivenSecret()) secret = givenSecret(tagOf(secret));
+  KOLO_ASSIGN(IdContents contents, startHub(secret, 0, isOfThisHost ? loopbackHere() : std::nullopt));
+  contents.isSecretGiven = hasGivenSecret();
   return encodeId(contents);
 }
 

@@ -56,7 +56,8 @@ class Control {
 
   virtual int rank() const = 0;  // rank in the job, 0..ranks()-1
   virtual int ranks() const = 0;
-  // The job's secret expanded with a label, 32 bytes: equal on all ranks of the job, unknown outside it.
+  // A key that the hub has drawn for this run of the job, expanded with a label, 32 bytes: equal on all ranks of the
+  // job, unknown outside it. However weak KOLO_SECRET is, nothing that is made with it can be guessed.
   virtual std::string derivedSecret(std::string_view label) const = 0;
 
   // All-gather of small blobs (up to 1 MiB each) among n callers that give the same key, sequence and members, and
@@ -103,8 +104,10 @@ class Control {
   virtual void leave() = 0;
 };
 
-// Makes an id and starts its hub in this process.
-Result<koloUniqueId> createUniqueId();
+// Makes an id and starts its hub in this process. isOfThisHost: all ranks are on this host, which the hub then listens
+// to alone, unless KOLO_INTERFACE says otherwise. Without it, koloInvalidEnvironment if the launcher says that ranks
+// are on several hosts, and no secret is given.
+Result<koloUniqueId> createUniqueId(bool isOfThisHost = false);
 
 // Joins the job as one of its ranks; blocks until all `ranks` have joined. Errors: koloInvalidArgument (not an id),
 // koloUnreachable (address, why), koloDuplicateRank, koloInvalidRankCount (ranks disagree on their number, both
@@ -129,7 +132,8 @@ struct LauncherJob {
 Result<LauncherJob> readLauncher();
 
 // Rank 0 makes the id and publishes it; the others fetch it. On one host: through a file of this user's with mode 0600
-// in a private directory, named by the job; over several hosts: rank 0 listens at job.root and all prove KOLO_SECRET. A
+// in a private directory, named by the job; over several hosts: rank 0 listens at job.root and all prove KOLO_SECRET,
+// without which the job is not started. A
 // root's name that does not resolve is asked for again until the time is over: in Kubernetes a pod's name may come
 // after its peers.
 Result<koloUniqueId> rendezvous(const LauncherJob& job, int timeoutMs);

@@ -99,15 +99,16 @@ bool sayBy(Talk& talk, std::string_view bytes, Clock::time_point deadline) {
   return talk.flushBy(deadline);
 }
 
-// Hellos out and back. clientBytes and serverBytes are what stood on the wire.
+// Hellos out and back, and the session that they make.
 Attempt greet(Talk& talk, const IdContents& id, const std::string& where, Clock::time_point deadline,
-              std::string& clientBytes, std::string& serverBytes) {
+              std::optional<Session>& session) {
+  const KeyExchange exchange(id.secret);
   ClientHello mine;
   mine.tag = tagOf(id.secret);
-  randombytes_buf(mine.nonce.data(), mine.nonce.size());
-  clientBytes = encode(mine);
+  mine.share = exchange.share();
+  const std::string clientBytes = encode(mine);
   const bool isWhole = sayBy(talk, clientBytes, deadline) && hearHello(talk, deadline);
-  serverBytes = talk.heardText();
+  const std::string serverBytes(talk.heardText());
   talk.forget();
   if (!beginsAs<ServerHello>(serverBytes)) return foreignAnswer(id, where, serverBytes);
   if (!isWhole) return exchangeFailure(talk.failed(), where);
@@ -132,6 +133,7 @@ Attempt greet(Talk& talk, const IdContents& id, const std::string& where, Clock:
                                           : "its ranks leave or have left, or its time to join is over"),
                     id.explicitRoot ? Hope::kLater : Hope::kNone);
   }
+  session.emplace(Session::Side::kClient, exchange, theirs.share, clientBytes, serverBytes);
   return {};
 }
 
@@ -158,20 +160,28 @@ Attempt introduce(const IdContents& id, const std::string& where, Socket socket,
                   std::optional<Dialled>& dialled) {
   deadline = std::min(deadline, Clock::now() + kLongestHandshake);
   Talk talk(std::move(socket));
-  std::string clientBytes;
-  std::string serverBytes;
-  if (Attempt failed = greet(talk, id, where, deadline, clientBytes, serverBytes); !failed.status.ok()) {
-    return failed;
-  }
-  Session session(Session::Side::kClient, id.secret, clientBytes, serverBytes);
-  if (!sayBy(talk, session.prove(), deadline) || !talk.hearBy(Session::kProofBytes, deadline))
+  std::optional<Session> session;
+  if (Attempt failed = greet(talk, id, where, deadline, session); !failed.status.ok()) return failed;
+  if (!sayBy(talk, session->prove(), deadline) || !talk.hearBy(Session::kProofBytes, deadline))
     return exchangeFailure(talk.failed(), where);
-  if (session.check(talk.heardText()) != Reply::kOk) {
-    return answered(error(koloUnreachable, "{} does not hold this job's secret: something else listens there", where),
-                    id.explicitRoot ? Hope::kLater : Hope::kNone);
+  if (session->check(talk.heardText()) != Reply::kOk) {
+    return answered(
+        error(koloUnreachable,
+              "{} does not hold this job's secret: KOLO_SECRET differs there, or something else listens", where),
+        id.explicitRoot ? Hope::kLater : Hope::kNone);
   }
-  dialled.emplace(Dialled{talk.takeSocket(), session, where});
+  dialled.emplace(Dialled{talk.takeSocket(), *session, where});
   return {};
+}
+
+// Whether it is this id's hub. The tag of an ordinary id was drawn at random, so only its hub knows it. That of a root
+// is made of names that other jobs may have as well, so there the hub has to prove that it holds the secret.
+Attempt identify(const IdContents& id, const std::string& where, Socket socket, Clock::time_point deadline) {
+  std::optional<Dialled> dialled;
+  if (id.explicitRoot) return introduce(id, where, std::move(socket), deadline, dialled);
+  Talk talk(std::move(socket));
+  std::optional<Session> session;
+  return greet(talk, id, where, deadline, session);
 }
 
 // Where a root was named its addresses; otherwise those of the hub that may lead there from this host, best first.
@@ -262,7 +272,7 @@ std::optional<Dialled> Search::tryAll() {
   } else if (addresses_.empty()) {
     round.add({error(koloUnreachable,
                      "the process that made the unique id (pid {} there) {}; KOLO_INTERFACE there says at which "
-                     "interface or address it listens",
+                     "interface or address it listens (any: at all of them)",
                      id_.makerPid, network::whyNone(id_.places))});
   } else {
     tryAddresses(round, dialled);
@@ -358,11 +368,8 @@ bool tell(Dialled& dialled, std::string_view frame, Clock::time_point deadline) 
 bool answers(const IdContents& id, Clock::time_point deadline) {
   for (const Address& address : addressesToTry(id)) {
     int errnum = 0;
-    Talk talk(connectTo(address, id.port, deadline, errnum));
-    if (errnum != 0) continue;
-    std::string clientBytes;
-    std::string serverBytes;
-    if (greet(talk, id, address.text(), deadline, clientBytes, serverBytes).status.ok()) return true;
+    Socket socket = connectTo(address, id.port, deadline, errnum);
+    if (errnum == 0 && identify(id, address.text(), std::move(socket), deadline).status.ok()) return true;
   }
   return false;
 }

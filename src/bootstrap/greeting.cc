@@ -20,23 +20,26 @@ Greeting::Stage Greeting::advance() {
 }
 
 Greeting::Stage Greeting::answerHello(std::string_view bytes) {
-  ClientHello hello;
-  if (!decode(bytes, hello)) return Stage::kOver;
-  tag_ = hello.tag;
-  ServerHello answer;
-  const Secret* const secret = find_(hello.tag);
-  if (secret == nullptr) answer.reply = Reply::kUnknownJob;
-  randombytes_buf(answer.nonce.data(), answer.nonce.size());
-  const std::string answered = encode(answer);
+  if (!decode(bytes, hello_)) return Stage::kOver;
+  const Secret* const secret = find_(hello_.tag);
   // With another protocol nothing more can be said; the client finds both versions in the hellos.
-  if (!reply(answered) || secret == nullptr || hello.protocol != kProtocol) return Stage::kOver;
-  session_ = std::make_unique<Session>(Session::Side::kHub, *secret, bytes, answered);
-  return Stage::kGreeted;
+  if (secret == nullptr || hello_.protocol != kProtocol) {
+    if (secret == nullptr) answer_.reply = Reply::kUnknownJob;
+    (void)reply(encode(answer_));
+    return Stage::kOver;
+  }
+  exchange_.emplace(*secret);
+  answer_.share = exchange_->share();
+  return reply(encode(answer_)) ? Stage::kGreeted : Stage::kOver;
 }
 
+// The key is made only now: who does not even send a proof costs no more than a share.
 Greeting::Stage Greeting::answerProof(std::string_view proof) {
+  session_ = std::make_unique<Session>(Session::Side::kHub, *exchange_, hello_.share, encode(hello_), encode(answer_));
+  exchange_.reset();
   if (session_->check(proof) != Reply::kOk) {
     (void)reply(Session::refusal());
+    hasFailed_ = true;
     return Stage::kOver;
   }
   return reply(session_->prove()) ? Stage::kProven : Stage::kOver;

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -23,7 +24,7 @@ class Greeting {
 
   enum class Stage {
     kSilent,   // has not said which job it belongs to
-    kGreeted,  // has named a job that is here, which takes a number that only its ranks know
+    kGreeted,  // has named a job that is here
     kProven,   // holds the job's secret
     kOver,     // to be closed
   };
@@ -33,7 +34,9 @@ class Greeting {
   int fd() const { return talk_.fd(); }
   Socket takeSocket() { return talk_.takeSocket(); }
   // Of the job, once it has greeted.
-  const Tag& tag() const { return tag_; }
+  const Tag& tag() const { return hello_.tag; }
+  // Has named a job that is here, and then has not proved that it holds the secret.
+  bool hasFailed() const { return hasFailed_; }
   // Once it is proven.
   const Session& session() const { return *session_; }
   Session& session() { return *session_; }
@@ -46,7 +49,10 @@ class Greeting {
   network::Talk talk_;
   Find find_;
   Stage stage_ = Stage::kSilent;
-  Tag tag_{};
+  ClientHello hello_;
+  ServerHello answer_;
+  std::optional<KeyExchange> exchange_;  // until the proof
+  bool hasFailed_ = false;
   std::unique_ptr<Session> session_;
 };
 

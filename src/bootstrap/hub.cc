@@ -34,6 +34,15 @@ void Hub::admit(Socket socket, const Session& session) {
   failJob(error(koloRemoteError, "pid {} on {} cannot serve all ranks: {}", ::getpid(), hostName(), started.message()));
 }
 
+void Hub::hasRefused(const std::string& where) {
+  const std::string said = fmt::format(
+      "somebody at {} has named this job, and has not proved to hold its secret: a stranger, or a rank whose "
+      "KOLO_SECRET is not set or is another one",
+      where);
+  if (hint_.empty()) log::warn("{}", said);
+  hint_ = "; " + said;
+}
+
 bool Hub::onFrame(const MemberPtr& member, std::string_view bytes) {
   Decoder decoder(bytes);
   const auto kind = static_cast<Frame>(decoder.number<std::uint8_t>());
@@ -131,9 +140,9 @@ void Hub::claim(const MemberPtr& member, int ranks, std::uint32_t leftMs, std::u
   const auto deadline = Clock::now() + std::chrono::milliseconds(leftMs);
   member->joinTimer = reactor_.at(deadline, [self = shared_from_this(), timeoutMs] {
     const std::vector<int> absent = self->absentRanks();
-    self->failJob(error(koloTimeout, "{} {} of {} {} not joined within {} ms (KOLO_INIT_TIMEOUT_MS)",
+    self->failJob(error(koloTimeout, "{} {} of {} {} not joined within {} ms (KOLO_INIT_TIMEOUT_MS){}",
                         absent.size() == 1 ? "rank" : "ranks", describeRanks(absent), self->slots_.size(),
-                        absent.size() == 1 ? "has" : "have", timeoutMs));
+                        absent.size() == 1 ? "has" : "have", timeoutMs, self->hint_));
   });
 }
 
@@ -191,7 +200,11 @@ void Hub::welcomeAll() {
     if (slot.member->process == processIdentity()) housemates.push_back(slot.member->rank);
   }
   Encoder welcome = frame(Frame::kWelcome);
-  welcome.number(static_cast<std::uint32_t>(::getpid())).text(hostName()).ranks(housemates);
+  Secret key;
+  randombytes_buf(key.data(), key.size());
+  welcome.number(static_cast<std::uint32_t>(::getpid())).text(hostName());
+  welcome.raw({reinterpret_cast<const char*>(key.data()), key.size()}).ranks(housemates);
+  sodium_memzero(key.data(), key.size());
   broadcast(shared(welcome), false);
   complete_ = true;
 }

@@ -58,6 +58,9 @@ class Hub : public std::enable_shared_from_this<Hub> {
   void end() { runToldTasks(); }
   // Takes over a connection whose other end has proved that it holds the secret.
   void admit(Socket socket, const Session& session);
+  // Somebody there has named this job and then not proved that it holds the secret. It may be a rank, whose user is
+  // told; nothing else follows from what a stranger says.
+  void hasRefused(const std::string& where);
 
  private:
   struct Member {
@@ -155,6 +158,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   int expected_ = 0;    // ranks of the job, as far as is known
   std::set<int> told_;  // ranks that know that it failed to form
   Clock::time_point awaitedUntil_{};
+  std::string hint_;  // why ranks may be missing, as far as strangers let one guess; "" or "; ..."
   std::vector<std::function<void()>> toldTasks_;
   bool complete_ = false;
   int alive_ = 0;            // joined and neither left nor dead

@@ -271,6 +271,7 @@ bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
   const auto rank = decoder.number<std::int32_t>();
   const std::string message(decoder.text());
   if (!decoder.done() || code <= koloSuccess || code >= koloNumResults) return false;
+  if (message.size() > kMaxReportBytes) return false;
   const std::string cause = nameReport(member->rank, message);
   note(*member, cause);
   Reported& known = failures_[key];

@@ -90,10 +90,10 @@ void Teller::run(int ranks, Clock::time_point deadline) {
 
 }  // namespace
 
-Result<LastWords> LastWords::listen(const Secret& secret, std::uint16_t port) {
+Result<LastWords> LastWords::listen(const Secret& secret, std::uint16_t port, const std::optional<Address>& only) {
   // A wrong KOLO_INTERFACE may be what there is to tell.
-  const Result<LocalAddresses> wanted = localAddresses();
-  const LocalAddresses local = wanted.ok() ? wanted.value() : allAddresses();
+  const Result<LocalAddresses> wanted = localAddresses(only);
+  const LocalAddresses local = wanted.ok() ? wanted.value() : only.has_value() ? onlyAt(*only) : allAddresses();
   IdContents id = contentsOfId(secret, local, port != 0);
   KOLO_ASSIGN(Socket socket, listenOn(local, port, id.port));
   return LastWords(std::move(socket), std::move(id));

@@ -12,7 +12,7 @@ namespace kolo::bootstrap {
 class LastWords {
  public:
   // Listens where a hub would. Port 0: any; else an explicit root.
-  static Result<LastWords> listen(const Secret& secret, std::uint16_t port);
+  static Result<LastWords> listen(const Secret& secret, std::uint16_t port, const std::optional<Address>& only);
 
   // Where others find it.
   const IdContents& id() const { return id_; }

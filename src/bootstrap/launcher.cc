@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <mutex>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -16,6 +18,7 @@
 #include "base/settings.h"
 #include "bootstrap/control.h"
 #include "bootstrap/hub.h"
+#include "bootstrap/job_secret.h"
 #include "bootstrap/process_info.h"
 
 namespace kolo::bootstrap {
@@ -25,7 +28,11 @@ constexpr int kMaxAncestors = 8;
 constexpr std::int64_t kFirstSpecialStep = 0xfffffff0;  // Slurm: batch script, extern step, interactive step
 
 std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
+  static std::once_flag isTold;
+  if (settings::isIgnored(name))
+    std::call_once(isTold,
+                   [&] { log::warn("{}", settings::whyIgnored(fmt::format("environment variable {}", name))); });
+  const char* const value = ::secure_getenv(name);
   return value != nullptr ? value : "";
 }
 
@@ -83,8 +90,6 @@ std::string fallbackName(const std::string& root, std::string_view command) {
   return root.empty() ? starter(command) : "root " + root;
 }
 
-bool onSeveralHosts(const LauncherJob& job) { return job.localRanks > 0 && job.localRanks < job.ranks; }
-
 Result<bool> readKolo(LauncherJob& job) {
   const std::string rank = settings::text("KOLO_RANK");
   const std::string size = settings::text("KOLO_SIZE");
@@ -128,7 +133,7 @@ Result<bool> readTorchrun(LauncherJob& job) {
   if (!port.empty()) {
     KOLO_ASSIGN(portNumber, wholeNumber("MASTER_PORT", port, 1, 65535, "a port"));
   }
-  if (job.root.empty() && onSeveralHosts(job) && !address.empty() && portNumber > 0) {
+  if (job.root.empty() && isOnSeveralHosts(job) && !address.empty() && portNumber > 0) {
     job.root = fmt::format("{}:{}", address.find(':') == std::string::npos ? address : "[" + address + "]",
                            portBeside(portNumber, variable("TORCHELASTIC_RUN_ID")));
     job.rootFrom = "MASTER_ADDR";
@@ -137,14 +142,14 @@ Result<bool> readTorchrun(LauncherJob& job) {
   // Without these, ranks that were given no other name to meet by would each wait for the others in silence. The parent
   // process would be a guess here: torchrun always sets them, and ranks started by hand often have different parents.
   const bool named = !settings::text("KOLO_JOB").empty() || !run.empty() || portNumber > 0;
-  if (job.ranks > 1 && job.root.empty() && (onSeveralHosts(job) || !named)) {
+  if (job.ranks > 1 && job.root.empty() && (isOnSeveralHosts(job) || !named)) {
     for (const auto& [name, value] : {std::pair{"MASTER_ADDR", &address}, std::pair{"MASTER_PORT", &port}}) {
       if (!value->empty()) continue;
       return error(
           koloInvalidEnvironment,
           "environment variable WORLD_SIZE is \"{}\" but {} is not set, expected all that torchrun sets (RANK, "
           "WORLD_SIZE, MASTER_ADDR, MASTER_PORT), or {} beside it",
-          size, name, onSeveralHosts(job) ? "KOLO_ROOT" : "KOLO_JOB or KOLO_ROOT");
+          size, name, isOnSeveralHosts(job) ? "KOLO_ROOT" : "KOLO_JOB or KOLO_ROOT");
     }
   }
   job.jobName = run.empty() && portNumber == 0
@@ -297,15 +302,29 @@ Result<const Found*> starterOf(const std::vector<Found>& found) {
   return &chosen;
 }
 
-// Whether its variables are there.
-bool look(const Launcher& launcher, std::vector<Found>& found) {
-  Found one{&launcher, {}, {}};
-  one.job.root = settings::text("KOLO_ROOT");
+// Whether its variables are there. known: what they need not say.
+bool look(const Launcher& launcher, LauncherJob known, std::vector<Found>& found) {
+  Found one{&launcher, std::move(known), {}};
   Result<bool> isThere = launcher.read(one.job);
   if (isThere.ok() && !isThere.value()) return false;
   if (!isThere.ok()) one.fault = isThere.status();
   found.push_back(std::move(one));
   return true;
+}
+
+// A script that mpirun or srun starts on each host may set RANK and WORLD_SIZE alone. What started it knows which ranks
+// are on this host, or where they meet.
+Found completed(const Found& one, const std::vector<Found>& others) {
+  LauncherJob known;
+  std::tie(known.root, known.rootFrom) = std::tie(one.job.root, one.job.rootFrom);
+  for (const Found& other : others) {
+    if (!other.agreesWith(one)) continue;
+    if (known.localRanks == 0) known.localRanks = other.job.localRanks;
+    if (known.root.empty()) std::tie(known.root, known.rootFrom) = std::tie(other.job.root, other.job.rootFrom);
+  }
+  std::vector<Found> again;
+  (void)look(*one.launcher, std::move(known), again);
+  return again.front();
 }
 
 // Kolo's own variables decide. But where a launcher started this process after they were set, they were perhaps meant
@@ -325,13 +344,17 @@ void warnIfStartedSince(const Found& own, const std::vector<Found>& others) {
 
 Result<LauncherJob> readLauncher() {
   std::vector<Found> own, others;
-  for (const Launcher& launcher : kOthers) look(launcher, others);
-  if (look(kKolo, own)) warnIfStartedSince(own.front(), others);
+  LauncherJob known;
+  known.root = settings::text("KOLO_ROOT");
+  for (const Launcher& launcher : kOthers) look(launcher, known, others);
+  if (look(kKolo, known, own)) warnIfStartedSince(own.front(), others);
   const std::vector<Found>& found = own.empty() ? others : own;
   if (!found.empty()) {
     KOLO_ASSIGN(const Found* const chosen, starterOf(found));
     if (!chosen->fault.ok()) return chosen->fault;
-    LauncherJob job = chosen->job;
+    const Found whole = completed(*chosen, others);
+    if (!whole.fault.ok()) return whole.fault;
+    LauncherJob job = whole.job;
     job.jobName = job.launcher + " " + job.jobName;
     return job;
   }

@@ -20,8 +20,9 @@ using ListenerKey = std::pair<std::uint16_t, std::string>;
 using Listeners = std::map<ListenerKey, std::shared_ptr<Listener>>;
 Listeners& listeners() { return ofThisProcess<Listeners>(); }
 
-Result<std::shared_ptr<Listener>> listenerFor(Reactor& reactor, std::uint16_t port) {
-  KOLO_ASSIGN(const LocalAddresses local, localAddresses());
+Result<std::shared_ptr<Listener>> listenerFor(Reactor& reactor, std::uint16_t port,
+                                              const std::optional<Address>& only) {
+  KOLO_ASSIGN(const LocalAddresses local, localAddresses(only));
   const ListenerKey key(port, local.any ? std::string() : local.reachable.front().text());
   if (const auto found = listeners().find(key); found != listeners().end()) return found->second;
   std::uint16_t chosen = 0;
@@ -32,17 +33,18 @@ Result<std::shared_ptr<Listener>> listenerFor(Reactor& reactor, std::uint16_t po
   return listener;
 }
 
-// What a job's hub listens by; null: it is not in this process.
-std::shared_ptr<Listener> listenerHere(const Tag& tag) {
+// What a job's hub listens by, and the hub; null: it is not in this process. Who has a job's tag and another secret is
+// none of it.
+struct Here {
+  std::shared_ptr<Listener> listener;
+  std::shared_ptr<Hub> hub;
+};
+Here hubHere(const Secret& secret) {
   for (const auto& [key, listener] : listeners()) {
-    if (listener->hubOf(tag) != nullptr) return listener;
+    const std::shared_ptr<Hub> hub = listener->hubOf(tagOf(secret));
+    if (hub != nullptr && hub->secret() == secret) return {listener, hub};
   }
-  return nullptr;
-}
-
-std::shared_ptr<Hub> hubHere(const Tag& tag) {
-  const std::shared_ptr<Listener> listener = listenerHere(tag);
-  return listener != nullptr ? listener->hubOf(tag) : nullptr;
+  return {};
 }
 
 void closeIfEmpty(const Listener* listener) {
@@ -55,8 +57,9 @@ void closeIfEmpty(const Listener* listener) {
   }
 }
 
-Result<IdContents> startHubOnReactor(Reactor& reactor, const Secret& secret, std::uint16_t port) {
-  KOLO_ASSIGN(const std::shared_ptr<Listener> listener, listenerFor(reactor, port));
+Result<IdContents> startHubOnReactor(Reactor& reactor, const Secret& secret, std::uint16_t port,
+                                     const std::optional<Address>& only) {
+  KOLO_ASSIGN(const std::shared_ptr<Listener> listener, listenerFor(reactor, port, only));
   const Status added = listener->addHub(secret);
   if (!added.ok()) {
     closeIfEmpty(listener.get());
@@ -69,10 +72,10 @@ Result<IdContents> startHubOnReactor(Reactor& reactor, const Secret& secret, std
 
 }  // namespace
 
-Result<IdContents> startHub(const Secret& secret, std::uint16_t port) {
+Result<IdContents> startHub(const Secret& secret, std::uint16_t port, const std::optional<Address>& only) {
   KOLO_ASSIGN(Reactor* const reactor, Reactor::get());
   Result<IdContents> result = error(koloInvalidUsage, "the process is exiting");
-  (void)reactor->call([&] { result = startHubOnReactor(*reactor, secret, port); });
+  (void)reactor->call([&] { result = startHubOnReactor(*reactor, secret, port, only); });
   return result;
 }
 
@@ -80,9 +83,8 @@ Socket connectToHubHere(const Secret& secret, int& errnum) {
   Socket rank;
   errnum = ECONNREFUSED;
   const auto connect = [&] {
-    const Tag tag = tagOf(secret);
-    const std::shared_ptr<Listener> listener = listenerHere(tag);
-    if (listener != nullptr && !listener->hubOf(tag)->isEnding()) errnum = listener->connectHere(rank) ? 0 : errno;
+    const Here here = hubHere(secret);
+    if (here.hub != nullptr && !here.hub->isEnding()) errnum = here.listener->connectHere(rank) ? 0 : errno;
   };
   if (Reactor* const reactor = Reactor::running(); reactor != nullptr) (void)reactor->call(connect);
   return rank;
@@ -91,7 +93,7 @@ Socket connectToHubHere(const Secret& secret, int& errnum) {
 bool failHub(const Secret& secret, int rank, int ranks, const Status& why) {
   bool isHere = false;
   const auto fail = [&] {
-    const std::shared_ptr<Hub> hub = hubHere(tagOf(secret));
+    const std::shared_ptr<Hub> hub = hubHere(secret).hub;
     isHere = hub != nullptr;
     if (isHere) hub->fail(rank, ranks, why);
   };
@@ -100,13 +102,13 @@ bool failHub(const Secret& secret, int rank, int ranks, const Status& why) {
 }
 
 void tellHubHere(const Secret& secret, int rank, const std::string& failure) {
-  if (const std::shared_ptr<Hub> hub = hubHere(tagOf(secret)); hub != nullptr) hub->hostReports(rank, failure);
+  if (const std::shared_ptr<Hub> hub = hubHere(secret).hub; hub != nullptr) hub->hostReports(rank, failure);
 }
 
 void whenTold(const Secret& secret, const std::function<void()>& task) {
   bool isHere = false;
   const auto hand = [&] {
-    const std::shared_ptr<Hub> hub = hubHere(tagOf(secret));
+    const std::shared_ptr<Hub> hub = hubHere(secret).hub;
     isHere = hub != nullptr;
     if (isHere) hub->whenTold(task);
   };
@@ -126,6 +128,9 @@ class Listener::Candidate final : public network::Stranger {
   int fd() const override { return greeting_.fd(); }
   Outcome advance() override {
     const Greeting::Stage stage = greeting_.advance();
+    if (greeting_.hasFailed()) {
+      if (const std::shared_ptr<Hub> hub = listener_.hubOf(greeting_.tag())) hub->hasRefused(peerOf(fd()));
+    }
     return stage == Greeting::Stage::kOver     ? Outcome::kOver
            : stage == Greeting::Stage::kProven ? Outcome::kProven
                                                : Outcome::kGoesOn;

@@ -16,9 +16,9 @@
 namespace kolo::bootstrap {
 
 // Starts a hub in this process and returns the contents of its id. Port 0: any. A port of the user's choice is an
-// explicit root. Thread safety: any thread. Errors: koloSystemError (address:port and why), koloInvalidUsage (this
-// process runs this very job already, or was forked).
-Result<IdContents> startHub(const Secret& secret, std::uint16_t port);
+// explicit root. only: as localAddresses(). Thread safety: any thread. Errors: koloSystemError (address:port and why),
+// koloInvalidUsage (this process runs this very job already, or was forked).
+Result<IdContents> startHub(const Secret& secret, std::uint16_t port, const std::optional<Address>& only = {});
 
 // A connection to the hub of this job, if it is in this process. errnum is 0 on success; ECONNREFUSED: it is not here.
 // Thread safety: any thread.

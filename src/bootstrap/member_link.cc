@@ -65,7 +65,7 @@ void MemberLink::report(std::uint64_t key, const Failure& failure, std::uint64_t
                        .number(family)
                        .number(static_cast<std::int32_t>(failure.why.code()))
                        .number(static_cast<std::int32_t>(failure.rank))
-                       .text(std::string_view(failure.why.message()).substr(0, kMaxBlobBytes))
+                       .text(std::string_view(failure.why.message()).substr(0, kMaxReportBytes))
                        .take());
     channel_->push();
   }
@@ -129,8 +129,10 @@ bool MemberLink::onWelcome(Decoder& decoder) {
   const auto pid = decoder.number<std::uint32_t>();
   const std::string_view host = decoder.text();
   hubProcess_ = fmt::format("pid {} on {}", pid, host);
+  const std::string_view key = decoder.raw(jobKey_.size());
   hubRanks_ = decoder.ranks(kMaxFrameBytes);
-  if (!decoder.done()) return false;
+  if (!decoder.done() || welcomed_) return false;
+  std::copy(key.begin(), key.end(), jobKey_.begin());
   welcomed_ = true;
   joined_.finish({});
   return true;

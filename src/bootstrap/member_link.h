@@ -90,6 +90,8 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   void close();
   // The process that the hub is in, as messages name it. REQUIRES: the rank has joined.
   std::string hubOwner() const;
+  // What the hub has drawn for this run of the job. Any thread. REQUIRES: the rank has joined.
+  const Secret& jobKey() const { return jobKey_; }
 
  private:
   bool onFrame(std::string_view bytes);
@@ -116,6 +118,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   Handover left_;
   bool welcomed_ = false;
   bool leaving_ = false;
+  Secret jobKey_{};            // written once, before joined_ is finished
   Status unusable_;            // why no frame can be sent any more
   std::string hubProcess_;     // "pid P on HOST"
   std::vector<int> hubRanks_;  // ranks that live in the hub's process and have not left

@@ -9,6 +9,9 @@
 #include <algorithm>
 #include <charconv>
 #include <ctime>
+#include <optional>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace kolo::bootstrap {
@@ -17,8 +20,7 @@ namespace {
 constexpr std::string_view kPrefix = "kolo-";
 
 // What is seen of the meeting place of another user; "" if nothing points to a job that waits.
-std::string tracesAt(const std::string& base, uid_t user, const std::string& file, std::chrono::seconds recently) {
-  const std::string place = meetingPlace(base, user);
+std::string tracesAt(const std::string& place, uid_t user, const std::string& file, std::chrono::seconds recently) {
   struct stat status {};
   // Somebody else could have made a directory of that name.
   if (::lstat(place.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != user) return {};
@@ -32,22 +34,29 @@ std::string tracesAt(const std::string& base, uid_t user, const std::string& fil
   return fmt::format("a rank of user {} came to {} {} s ago", userName(user), place, age.count());
 }
 
-// The users that have a meeting place there, without this process's.
-std::vector<uid_t> othersAt(const std::string& base) {
-  std::vector<uid_t> users;
+// The user of "kolo-65534" and "kolo-65534-1"; nothing: another name.
+std::optional<uid_t> userOfPlace(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  name.remove_prefix(kPrefix.size());
+  uid_t user = 0;
+  const char* const end = name.data() + name.size();
+  const auto [stop, problem] = std::from_chars(name.data(), end, user);
+  if (problem != std::errc() || (stop != end && *stop != '-')) return std::nullopt;
+  return user;
+}
+
+// The meeting places of users that are there, without this process's.
+std::vector<std::pair<uid_t, std::string>> othersAt(const std::string& base) {
+  std::vector<std::pair<uid_t, std::string>> places;
   DIR* const directory = ::opendir(base.c_str());
-  if (directory == nullptr) return users;
+  if (directory == nullptr) return places;
   while (const dirent* const entry = ::readdir(directory)) {
-    const std::string_view name = entry->d_name;
-    if (!name.starts_with(kPrefix)) continue;
-    uid_t user = 0;
-    const char* const end = name.data() + name.size();
-    const auto [stop, problem] = std::from_chars(name.data() + kPrefix.size(), end, user);
-    if (problem == std::errc() && stop == end && user != ::geteuid()) users.push_back(user);
+    const std::optional<uid_t> user = userOfPlace(entry->d_name);
+    if (user.has_value() && *user != ::geteuid()) places.emplace_back(*user, base + "/" + entry->d_name);
   }
   ::closedir(directory);
-  std::sort(users.begin(), users.end());
-  return users;
+  std::sort(places.begin(), places.end());
+  return places;
 }
 
 }  // namespace
@@ -63,11 +72,11 @@ std::string userName(uid_t user) {
 
 std::string meetingPlace(const std::string& base, uid_t user) { return fmt::format("{}/{}{}", base, kPrefix, user); }
 
-std::string explainUsers(const std::string& place, const std::string& file, std::chrono::seconds recently) {
-  const std::string base = place.substr(0, place.rfind('/'));
+std::string explainUsers(const std::string& own, const std::string& file, std::chrono::seconds recently) {
+  const std::string base = own.substr(0, own.rfind('/'));
   std::string seen;
-  for (const uid_t user : othersAt(base)) {
-    const std::string traces = tracesAt(base, user, file, recently);
+  for (const auto& [user, place] : othersAt(base)) {
+    const std::string traces = tracesAt(place, user, file, recently);
     if (!traces.empty()) seen += (seen.empty() ? "" : ", ") + traces;
   }
   return fmt::format(
@@ -75,7 +84,7 @@ std::string explainUsers(const std::string& place, const std::string& file, std:
       "If "
       "{}, run all ranks as one user (with one KOLO_JOB, XDG_RUNTIME_DIR and TMPDIR), or give all KOLO_ROOT=host:port "
       "and the same KOLO_SECRET",
-      userName(::geteuid()), place, seen.empty() ? "" : ", and ", seen,
+      userName(::geteuid()), own, seen.empty() ? "" : ", and ", seen,
       seen.empty() ? "others run as another user" : "these belong together");
 }
 

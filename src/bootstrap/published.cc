@@ -20,6 +20,7 @@ constexpr std::string_view kIdMagic = "KOLOfile1";
 constexpr std::string_view kFailureMagic = "KOLOnone2";
 constexpr std::size_t kMostFileBytes = 4096;
 constexpr std::size_t kMostReasonBytes = 2048;
+constexpr int kOtherNames = 8;  // of a directory whose name another user has taken
 
 // Owns a file descriptor that is not a socket.
 class File {
@@ -125,19 +126,43 @@ bool isLeftBehind(const Published& published) {
   return published.space == processSpace() && startTime(static_cast<int>(published.pid)) != published.started;
 }
 
-}  // namespace
-
-Result<std::string> privateDirectory() {
+// In the order in which they are tried.
+std::vector<std::string> namesOfDirectory() {
   std::string base = "/tmp";
   for (const char* const name : {"TMPDIR", "XDG_RUNTIME_DIR"}) {
-    const char* const value = std::getenv(name);
+    const char* const value = ::secure_getenv(name);
     if (value != nullptr && value[0] == '/' && ::access(value, W_OK | X_OK) == 0) base = value;
   }
-  const std::string path = meetingPlace(base, ::geteuid());
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return systemError(errno, "making the directory " + path);
+  std::vector<std::string> names{meetingPlace(base, ::geteuid())};
+  for (int next = 1; next <= kOtherNames; ++next) names.push_back(fmt::format("{}-{}", names.front(), next));
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> privateDirectories() {
+  std::vector<std::string> own;
   struct stat status {};
-  // Not following a link: somebody else's link could lead anywhere.
-  if (::lstat(path.c_str(), &status) != 0) return systemError(errno, "looking at the directory " + path);
+  for (const std::string& path : namesOfDirectory()) {
+    if (::lstat(path.c_str(), &status) == 0 && checkOwnership(status, path, S_IFDIR, "").ok()) own.push_back(path);
+  }
+  return own;
+}
+
+Result<std::string> privateDirectory() {
+  struct stat status {};
+  std::string path;
+  // What another user has made under that name is passed over.
+  for (const std::string& name : namesOfDirectory()) {
+    path = name;
+    if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return systemError(errno, "making the directory " + path);
+    // Not following a link: somebody else's link could lead anywhere.
+    if (::lstat(path.c_str(), &status) != 0) {
+      if (errno == ENOENT) continue;  // another user has taken it away meanwhile
+      return systemError(errno, "looking at the directory " + path);
+    }
+    if (status.st_uid == ::geteuid()) break;
+  }
   KOLO_TRY(checkOwnership(status, path, S_IFDIR, "a directory"));
   // Its time is all that other users see of it: that a rank of this user has come by.
   (void)::utimensat(AT_FDCWD, path.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);

@@ -10,6 +10,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "bootstrap/socket.h"
@@ -18,6 +19,8 @@ namespace kolo::bootstrap {
 
 // Where the files of this user are; made if it does not exist.
 Result<std::string> privateDirectory();
+// Those that there are: usually this one. Others of this user's exist where another user has taken names away.
+std::vector<std::string> privateDirectories();
 // Of the job that is called so.
 std::string fileName(const std::string& numbered);
 

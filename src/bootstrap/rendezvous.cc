@@ -23,6 +23,7 @@
 #include "base/settings.h"
 #include "bootstrap/control.h"
 #include "bootstrap/dial.h"
+#include "bootstrap/job_secret.h"
 #include "bootstrap/last_words.h"
 #include "bootstrap/listener.h"
 #include "bootstrap/notice.h"
@@ -90,12 +91,25 @@ std::optional<PublishedFailure> failureAt(const std::string& notice) {
   return words.has_value() ? decodeFailure(*words) : std::nullopt;
 }
 
-Result<koloUniqueId> fetch(const std::string& directory, const std::string& file, int timeoutMs) {
-  const std::string path = directory + "/" + file;
+// Of this user's directories the first one where rank 0 has left something. koloInProgress: none, and why.
+Result<koloUniqueId> lookAround(std::string& directory, const std::string& file, Clock::time_point deadline) {
+  Result<koloUniqueId> own = readPublished(directory + "/" + file, deadline);
+  if (own.status().code() != koloInProgress) return own;
+  for (const std::string& other : privateDirectories()) {
+    Result<koloUniqueId> id = readPublished(other + "/" + file, deadline);
+    if (id.status().code() == koloInProgress) continue;
+    directory = other;
+    return id;
+  }
+  return own;
+}
+
+// directory: where this rank looks first; then where it has found the file.
+Result<koloUniqueId> fetch(std::string& directory, const std::string& file, int timeoutMs) {
   const auto start = Clock::now();
   const auto deadline = start + std::chrono::milliseconds(timeoutMs);
   for (Clock::duration pause = kFirstRest;; pause = std::min<Clock::duration>(pause * 2, kLongestRest)) {
-    Result<koloUniqueId> id = readPublished(path, deadline);
+    Result<koloUniqueId> id = lookAround(directory, file, deadline);
     if (id.ok() || id.status().code() != koloInProgress) return id;
     if (const auto failure = failureAt(noticeOf(file, true)); failure.has_value()) return failure->why;
     if (Clock::now() + pause >= deadline) {
@@ -120,7 +134,7 @@ void giveUp(const Status& why, const LauncherJob& job, int timeoutMs, LastWords 
 bool giveUpThroughFile(const Status& why, const LauncherJob& job, int timeoutMs, const std::string& path) {
   Secret secret;
   randombytes_buf(secret.data(), secret.size());
-  Result<LastWords> words = LastWords::listen(secret, 0);
+  Result<LastWords> words = LastWords::listen(secret, 0, loopbackHere());
   const Status written = words.ok() ? publish(path, encodeId(words.value().id()))
                                     : publishFailure(path, job.rank, saidBy(job.rank, "cannot go on", why));
   if (!written.ok()) return false;
@@ -158,12 +172,12 @@ Result<koloUniqueId> throughFile(const LauncherJob& job, int timeoutMs) {
   Book::Pending pending{.directory = directory.value(), .file = file, .since = Clock::now()};
   const std::string path = directory.value() + "/" + file;
   if (job.rank != 0) {
-    Result<koloUniqueId> id = fetch(directory.value(), file, timeoutMs);
+    Result<koloUniqueId> id = fetch(pending.directory, file, timeoutMs);
     if (id.status().code() == koloSystemError) return giveUpWithoutFile(id.status(), job, timeoutMs, file);
     if (id.ok()) remember(id.value(), job, std::move(pending));
     return id;
   }
-  Result<koloUniqueId> id = createUniqueId();
+  Result<koloUniqueId> id = createUniqueId(true);
   const Status published = id.ok() ? publish(path, id.value()) : Status();
   if (!published.ok()) return giveUpWithoutFile(published, job, timeoutMs, file);
   if (!id.ok())
@@ -189,20 +203,20 @@ Status splitRoot(const LauncherJob& job, std::string& host, std::uint16_t& port)
   return {};
 }
 
+// At which rank 0 listens: that of the root, if it is of this host alone; nothing: any.
+std::optional<Address> addressOfRoot(const std::string& host) {
+  if (!isOfThisHost(host)) return std::nullopt;
+  const std::optional<Address> literal = network::parseAddress(host);
+  return literal.has_value() ? literal : loopbackHere();
+}
+
 Secret agreedSecret(const LauncherJob& job) {
-  const std::string given = settings::text("KOLO_SECRET");
-  if (given.empty() && job.rank == 0) {
-    log::warn("KOLO_SECRET is not set: whoever can reach {} and guesses the job's name may join or disturb this job",
-              job.root);
-  }
-  const Secret empty{};
-  const Secret base = expand(empty, "kolo root secret: " + given);
-  return expand(base, numberedName(job) + " at " + job.root);
+  return givenSecret(tagOf(expand({}, "kolo job tag: " + numberedName(job) + " at " + job.root)));
 }
 
 // Whether this very job has a rank 0 at that port of this host.
-bool isRunningAt(const Secret& secret, std::uint16_t port) {
-  const Result<LocalAddresses> local = localAddresses();
+bool isRunningAt(const Secret& secret, std::uint16_t port, const std::optional<Address>& only) {
+  const Result<LocalAddresses> local = localAddresses(only);
   if (!local.ok()) return false;
   IdContents there = contentsOfId(secret, local.value(), true);
   there.port = port;
@@ -210,9 +224,10 @@ bool isRunningAt(const Secret& secret, std::uint16_t port) {
 }
 
 // Something else has the root's port: `taken`.
-Result<IdContents> hubAtNextPort(const Status& taken, const Secret& secret, int port) {
+Result<IdContents> hubAtNextPort(const Status& taken, const Secret& secret, int port,
+                                 const std::optional<Address>& only) {
   for (int next = port + 1; next <= lastRootPort(port); ++next) {
-    Result<IdContents> hub = startHub(secret, static_cast<std::uint16_t>(next));
+    Result<IdContents> hub = startHub(secret, static_cast<std::uint16_t>(next), only);
     if (!hub.ok()) continue;
     log::warn("{}; rank 0 listens at port {} instead, where the other ranks look, too", taken.message(), next);
     return hub;
@@ -220,12 +235,14 @@ Result<IdContents> hubAtNextPort(const Status& taken, const Secret& secret, int 
   return taken;
 }
 
-Result<IdContents> hubAtRoot(const LauncherJob& job, const Secret& secret, std::uint16_t port, int timeoutMs) {
-  Result<IdContents> hub = startHub(secret, port);
-  if (hub.status().code() == koloSystemError && !isRunningAt(secret, port))
-    hub = hubAtNextPort(hub.status(), secret, port);
+Result<IdContents> hubAtRoot(const LauncherJob& job, const Secret& secret, const std::string& host, std::uint16_t port,
+                             int timeoutMs) {
+  const std::optional<Address> only = addressOfRoot(host);
+  Result<IdContents> hub = startHub(secret, port, only);
+  if (hub.status().code() == koloSystemError && !isRunningAt(secret, port, only))
+    hub = hubAtNextPort(hub.status(), secret, port, only);
   if (hub.ok()) return hub;
-  if (Result<LastWords> words = LastWords::listen(secret, port); words.ok())
+  if (Result<LastWords> words = LastWords::listen(secret, port, only); words.ok())
     giveUp(hub.status(), job, timeoutMs, words.take());
   return hub;
 }
@@ -245,12 +262,34 @@ Result<IdContents> hubBeyondRoot(const LauncherJob& job, const Secret& secret, c
   return contents;
 }
 
+// The hub cannot know that this is a rank, but its user is told that somebody came without the secret.
+Status comeWithoutSecret(const Status& why, const LauncherJob& job, const Secret& secret, const std::string& host,
+                         std::uint16_t port, int timeoutMs) {
+  if (job.rank == 0) return why;
+  const auto limit = timeToTell(why, job.rank, kUnheardWordsTime, timeoutMs);
+  const auto limitMs = std::chrono::ceil<std::chrono::milliseconds>(limit);
+  const Result<IdContents> hub = hubBeyondRoot(job, secret, host, port, static_cast<int>(limitMs.count()));
+  if (hub.ok()) (void)dial(hub.value(), Clock::now() + limit);
+  return why;
+}
+
 Result<koloUniqueId> throughRoot(const LauncherJob& job, int timeoutMs) {
   std::string host;
   std::uint16_t port = 0;
   KOLO_TRY(splitRoot(job, host, port));
+  // Without a secret no other host is to reach a job of this host, so its ranks meet where none does.
+  const bool mayBeLocal = !hasGivenSecret() && settings::text("KOLO_INTERFACE").empty();
+  if (mayBeLocal && isOnOneHost(job)) host = "localhost";
   const Secret secret = agreedSecret(job);
-  KOLO_ASSIGN(const IdContents contents, job.rank == 0 ? hubAtRoot(job, secret, port, timeoutMs)
+  if (!isOfThisHost(host)) {
+    const Status status = demandSecret(fmt::format("other hosts reach {} (by {})", job.root, job.rootFrom));
+    if (!status.ok()) return comeWithoutSecret(status, job, secret, host, port, timeoutMs);
+  }
+  if (!hasGivenSecret() && job.rank == 0) {
+    log::warn("KOLO_SECRET is not set: whoever can reach {}:{} and guesses the job's name may join or disturb this job",
+              host, port);
+  }
+  KOLO_ASSIGN(const IdContents contents, job.rank == 0 ? hubAtRoot(job, secret, host, port, timeoutMs)
                                                        : hubBeyondRoot(job, secret, host, port, timeoutMs));
   const koloUniqueId id = encodeId(contents);
   Root root{job.root, job.rootFrom, network::parseAddress(host).has_value() ? std::string() : host};
@@ -265,7 +304,7 @@ Result<koloUniqueId> rendezvous(const LauncherJob& job, int timeoutMs) {
   if (job.ranks < 1 || job.rank < 0 || job.rank >= job.ranks) {
     return error(koloInvalidRank, "rank {} of {}, expected 0..{}", job.rank, job.ranks, job.ranks - 1);
   }
-  if (job.ranks == 1) return createUniqueId();
+  if (job.ranks == 1) return createUniqueId(true);
   return job.root.empty() ? throughFile(job, timeoutMs) : throughRoot(job, timeoutMs);
 }
 

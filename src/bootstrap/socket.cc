@@ -90,9 +90,22 @@ LocalAddresses allAddresses() {
   return {.any = true, .reachable = network::choosePlaces(ownPlaces(), "", &none)};
 }
 
-Result<LocalAddresses> localAddresses() {
+LocalAddresses onlyAt(const Address& address) {
+  LocalAddresses result{.any = false, .reachable = {}};
+  result.reachable.push_back({address});
+  return result;
+}
+
+std::optional<Address> loopbackHere() {
+  const std::vector<Place> own = ownPlaces();
+  const auto found = std::find_if(own.begin(), own.end(), [](const Place& place) { return place.isLoopback(); });
+  return found != own.end() ? std::optional<Address>(found->address()) : std::nullopt;
+}
+
+Result<LocalAddresses> localAddresses(const std::optional<Address>& only) {
   const std::string wanted = settings::text("KOLO_INTERFACE");
-  if (wanted.empty()) return allAddresses();
+  if (wanted.empty() && only.has_value()) return onlyAt(*only);
+  if (wanted.empty() || wanted == "any") return allAddresses();
   std::string problem;
   LocalAddresses result{.any = false, .reachable = network::choosePlaces(ownPlaces(), wanted, &problem)};
   // An address that is not listed may be one all the same: of 127.0.0.0/8, for instance.
@@ -167,6 +180,14 @@ Socket connectTo(const Address& address, std::uint16_t port, Clock::time_point d
   errnum = network::startConnecting(socket, address, port);
   if (errnum == 0) errnum = network::await(socket.fd(), POLLOUT, deadline) ? network::connected(socket) : ETIMEDOUT;
   return errnum == 0 ? std::move(socket) : Socket();
+}
+
+std::string peerOf(int fd) {
+  sockaddr_storage peer{};
+  socklen_t bytes = sizeof peer;
+  (void)::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &bytes);
+  const auto address = network::addressOf(reinterpret_cast<const sockaddr*>(&peer));
+  return address.has_value() ? address->text() : "this host";
 }
 
 void tune(int fd) {

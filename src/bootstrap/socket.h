@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,11 @@ struct LocalAddresses {
 };
 // Those of all interfaces.
 LocalAddresses allAddresses();
-// Follows KOLO_INTERFACE, an interface or an address; otherwise all.
-Result<LocalAddresses> localAddresses();
+LocalAddresses onlyAt(const Address& address);
+// Follows KOLO_INTERFACE: an interface, an address, or "any". Otherwise `only`, if it is given, and else all.
+Result<LocalAddresses> localAddresses(const std::optional<Address>& only);
+// At which only this host reaches it, if it has one.
+std::optional<Address> loopbackHere();
 
 // The addresses of a host. koloUnreachable, with the name and the resolver's reason, or that it has not answered by the
 // deadline.
@@ -40,6 +44,9 @@ Result<Socket> listenOn(const LocalAddresses& local, std::uint16_t port, std::ui
 
 // errno is 0 on success, ETIMEDOUT at the deadline. The socket is non-blocking and tuned.
 Socket connectTo(const Address& address, std::uint16_t port, Clock::time_point deadline, int& errnum);
+
+// The address at the other end, for messages.
+std::string peerOf(int fd);
 
 // No delay; a host that is silent for KOLO_SILENCE_MS is noticed.
 void tune(int fd);

@@ -27,7 +27,7 @@
 
 namespace kolo::bootstrap {
 
-constexpr std::size_t kMaxFailedKeys = 4096;
+constexpr std::size_t kMaxFailedKeys = 1024;
 constexpr std::size_t kMaxFailuresPerKey = 16;
 
 class Subscriptions {

@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <span>
 
+#include "bootstrap/job_secret.h"
+
 namespace kolo::bootstrap {
 namespace {
 
 constexpr std::string_view kMagic = "KOLO";
 constexpr std::uint8_t kFlagExplicitRoot = 1;
 constexpr std::uint8_t kFlagHasMore = 2;
+constexpr std::uint8_t kFlagSecretGiven = 4;
 constexpr std::size_t kPlacesBytes = 60;
 constexpr std::size_t kChecksumBytes = 12;
 constexpr std::size_t kBodyBytes = KOLO_UNIQUE_ID_BYTES - kChecksumBytes;
@@ -43,10 +46,13 @@ koloUniqueId encodeId(const IdContents& contents) {
   Encoder body;
   unsigned char places[kPlacesBytes];
   const bool hasMore = network::leavesOut(contents.places, network::packPlaces(contents.places, places));
-  const int flags = (contents.explicitRoot ? kFlagExplicitRoot : 0) | (hasMore ? kFlagHasMore : 0);
+  const int flags = (contents.explicitRoot ? kFlagExplicitRoot : 0) | (hasMore ? kFlagHasMore : 0) |
+                    (contents.isSecretGiven ? kFlagSecretGiven : 0);
   body.raw(kMagic).number(contents.format).number(static_cast<std::uint8_t>(flags)).number(contents.port);
   body.number(contents.version).number(contents.makerPid).number(contents.stack).raw(view(places, sizeof places));
-  body.raw(view(contents.secret.data(), contents.secret.size()));
+  Secret secret = contents.secret;
+  if (contents.isSecretGiven) std::fill(secret.begin() + kTagBytes, secret.end(), static_cast<unsigned char>(0));
+  body.raw(view(secret.data(), secret.size()));
   std::string bytes = body.take();
   bytes += checksum(bytes);
   koloUniqueId id;
@@ -68,6 +74,7 @@ Result<IdContents> decodeId(const koloUniqueId& id) {
   const auto flags = decoder.number<std::uint8_t>();
   contents.explicitRoot = (flags & kFlagExplicitRoot) != 0;
   contents.hasMore = (flags & kFlagHasMore) != 0;
+  contents.isSecretGiven = (flags & kFlagSecretGiven) != 0;
   contents.port = decoder.number<std::uint16_t>();
   contents.version = decoder.number<std::uint32_t>();
   if (contents.format != kIdFormat) {
@@ -82,6 +89,7 @@ Result<IdContents> decodeId(const koloUniqueId& id) {
     return error(koloInvalidArgument, "a unique id with half an address");
   const std::string_view secret = decoder.raw(kSecretBytes);
   std::copy(secret.begin(), secret.end(), contents.secret.begin());
+  if (contents.isSecretGiven) contents.secret = givenSecret(tagOf(contents.secret));
   return contents;
 }
 

@@ -1,7 +1,7 @@
 // What is inside a koloUniqueId: where the hub listens, and the job's secret.
 //
 // 128 bytes, little-endian: "KOLO", format u8, flags u8, port u16, library version u32, maker's pid u32, network stack
-// u64, places 60 (8 of IPv4, 3 of IPv6), secret 32, checksum 12.
+// u64, places 60 (8 of IPv4, 3 of IPv6), tag 16, secret 16 or zeros, checksum 12.
 //
 // Thread safety: all functions, from any thread.
 #pragma once
@@ -25,6 +25,8 @@ struct IdContents {
   bool explicitRoot = false;
   // The host has addresses for which there was no room.
   bool hasMore = false;
+  // The secret is of KOLO_SECRET (job_secret.h), and the bytes of the id have none.
+  bool isSecretGiven = false;
   std::uint16_t port = 0;
   std::uint32_t version = KOLO_VERSION_CODE;
   std::uint32_t makerPid = 0;
@@ -38,8 +40,8 @@ IdContents contentsOfId(const Secret& secret, const LocalAddresses& local, bool 
 
 koloUniqueId encodeId(const IdContents& contents);
 // koloInvalidArgument: not an id, or damaged. koloMismatch: of a version of the library that writes ids in another
-// format, both printed. Another version alone is no error here: its hub is to refuse this rank, so that all ranks hear
-// of it at once.
+// format, both printed. Another version alone is no error here, nor is a KOLO_SECRET that is not set: its hub is to
+// refuse this rank, so that all ranks, or their users, hear of it.
 Result<IdContents> decodeId(const koloUniqueId& id);
 
 }  // namespace kolo::bootstrap

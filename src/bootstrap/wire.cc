@@ -32,17 +32,16 @@ Secret expand(const Secret& secret, std::string_view label) {
 }
 
 Tag tagOf(const Secret& secret) {
-  const Secret full = expand(secret, "kolo job tag");
   Tag tag;
-  std::copy_n(full.begin(), tag.size(), tag.begin());
+  std::copy_n(secret.begin(), tag.size(), tag.begin());
   return tag;
 }
 
-Session::Session(Side side, const Secret& secret, std::string_view clientHello, std::string_view serverHello)
+Session::Session(Side side, const KeyExchange& mine, const KeyExchange::Share& theirs, std::string_view clientHello,
+                 std::string_view serverHello)
     : side_(side), transcript_(clientHello) {
   transcript_.append(serverHello);
-  crypto_generichash(master_.data(), master_.size(), raw(transcript_), transcript_.size(), secret.data(),
-                     secret.size());
+  master_ = mine.finish(theirs, transcript_);
 }
 
 Session::~Session() {

@@ -1,13 +1,13 @@
 // What travels on a control connection: little-endian fields in frames, and the handshake that comes before them.
 //
 // Handshake (all of fixed size, so that nothing is allocated for a stranger):
-//   client -> hub   ClientHello   which job (a public tag derived from the secret), nonce
-//   hub -> client   ServerHello   whether the hub knows the job, nonce
-//   client -> hub   proof         MAC over both hellos under a key derived from the secret and both hellos
+//   client -> hub   ClientHello   which job (a public tag), share
+//   hub -> client   ServerHello   whether the hub knows the job, share
+//   client -> hub   proof         MAC over both hellos under a key from the exchange of shares (network/key_exchange.h)
 //   hub -> client   proof         the same the other way; a wrong proof of the client's is answered by a refusal
-// The client proves itself first, so a port scanner is never given a MAC to guess a weak KOLO_SECRET from. Each proof
-// carries the header of its sender's secretstream; from then on every frame is [u32 length][ciphertext], the length
-// being authenticated with it. A replayed handshake fails because the hub's nonce is new.
+// A recording of these tells nothing by which a weak KOLO_SECRET could be guessed, and what was recorded proves nothing
+// again. Each proof carries the header of its sender's secretstream; from then on every frame is
+// [u32 length][ciphertext], the length being authenticated with it.
 //
 // Thread safety: none; each object belongs to one thread at a time.
 #pragma once
@@ -25,19 +25,23 @@
 #include <vector>
 
 #include "base/status.h"
+#include "network/key_exchange.h"
 
 namespace kolo::bootstrap {
 
-constexpr std::uint16_t kProtocol = 5;
+using network::KeyExchange;
+
+constexpr std::uint16_t kProtocol = 6;
 constexpr std::size_t kSecretBytes = 32;
 constexpr std::size_t kTagBytes = 16;
-constexpr std::size_t kNonceBytes = 32;
 constexpr std::size_t kMaxBlobBytes = 1u << 20;
+constexpr std::size_t kMaxReportBytes = 4096;     // of a failure's text
 constexpr std::size_t kMaxFrameBytes = 2u << 20;  // plaintext; checked before anything is allocated
 constexpr std::size_t kLengthBytes = 4;
 // For how long the end of a rank that knew of a failure is held to be the consequence.
 constexpr std::chrono::seconds kConsequenceTime{10};
 
+// Its first kTagBytes name the job, and are no secret; the rest is.
 using Secret = std::array<unsigned char, kSecretBytes>;
 using Tag = std::array<unsigned char, kTagBytes>;
 
@@ -46,7 +50,7 @@ Status initialiseCrypto();
 
 // 32 bytes from the secret and a label; different labels are independent.
 Secret expand(const Secret& secret, std::string_view label);
-// Names the job on the wire; tells nothing about the secret.
+// Names the job on the wire.
 Tag tagOf(const Secret& secret);
 
 // kOutOfFiles: the hub's process has no descriptor for the connection. It may have one later.
@@ -59,7 +63,7 @@ struct [[gnu::packed]] ClientHello {
   std::uint16_t protocol = kProtocol;
   std::uint32_t version = KOLO_VERSION_CODE;
   Tag tag{};
-  std::array<unsigned char, kNonceBytes> nonce{};
+  KeyExchange::Share share{};
 
   static constexpr std::array<char, 4> kMagic = {'K', 'O', 'L', 'c'};
 };
@@ -69,7 +73,7 @@ struct [[gnu::packed]] ServerHello {
   std::uint16_t protocol = kProtocol;
   std::uint32_t version = KOLO_VERSION_CODE;
   Reply reply = Reply::kOk;
-  std::array<unsigned char, kNonceBytes> nonce{};
+  KeyExchange::Share share{};
 
   static constexpr std::array<char, 4> kMagic = {'K', 'O', 'L', 's'};
 };
@@ -98,8 +102,9 @@ class Session {
   enum class Side { kClient, kHub };
   static constexpr std::size_t kProofBytes = 1 + crypto_auth_BYTES + crypto_secretstream_xchacha20poly1305_HEADERBYTES;
 
-  // The hellos are as they stood on the wire: both ends must have seen the same bytes.
-  Session(Side side, const Secret& secret, std::string_view clientHello, std::string_view serverHello);
+  // The hellos, in which the shares are, are as they stood on the wire: both ends must have seen the same bytes.
+  Session(Side side, const KeyExchange& mine, const KeyExchange::Share& theirs, std::string_view clientHello,
+          std::string_view serverHello);
   ~Session();
   Session(const Session&) = default;
   Session& operator=(const Session&) = default;
@@ -193,7 +198,7 @@ enum class Frame : std::uint8_t {
   kAnswer = 9,       // rank that asked, number of the question, answer
   kDecline = 10,     // rank, ranks, pid, host, why: it will not join, though the others wait for it
   // hub -> rank
-  kWelcome = 32,       // the hub's pid, host, ranks that live in its process
+  kWelcome = 32,       // the hub's pid, host, the job's key, ranks that live in its process
   kRefused = 33,       // code, message
   kGathered = 34,      // key, sequence, first index, count, blobs
   kGatherFailed = 35,  // key, sequence, code, message

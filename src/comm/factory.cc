@@ -72,7 +72,7 @@ Result<Owned> createFromEnvironment(const Result<Options>& options) {
 }
 
 Result<std::vector<Owned>> createAll(int ranks, const Options& options) {
-  KOLO_ASSIGN(const koloUniqueId id, bootstrap::createUniqueId());
+  KOLO_ASSIGN(const koloUniqueId id, bootstrap::createUniqueId(true));
   std::vector<Result<Owned>> results;
   for (int rank = 0; rank < ranks; ++rank) results.emplace_back(Owned());
   try {

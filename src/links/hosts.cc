@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/log.h"
+#include "bootstrap/job_secret.h"
 #include "links/blob.h"
 
 namespace kolo::links {
@@ -28,12 +29,19 @@ Result<std::string> nearNics(Membership& membership, std::uint64_t& poolBytes) {
               membership.allGather(mine.text() + BlobWriter().put(poolBytes).text()));
   const auto before = std::count_if(all.begin(), all.begin() + membership.rank,
                                     [&](const std::string& each) { return each.starts_with(mine.text()); });
+  const HostKey own = hostKey();
+  bool isOneKernel = true;
+  membership.isOneHost = true;
   for (const std::string& each : all) {
     BlobReader reader(each);
-    (void)reader.get<HostKey>();
+    const auto key = reader.get<HostKey>();
+    membership.isOneHost = key == own && membership.isOneHost;
+    isOneKernel = std::memcmp(key.hostId, own.hostId, sizeof key.hostId) == 0 && isOneKernel;
     (void)reader.getText();
     poolBytes = std::min(poolBytes, reader.get<std::uint64_t>());
   }
+  // Launchers do not always say it before.
+  if (!isOneKernel) KOLO_TRY(bootstrap::demandSecret("the ranks are on several hosts"));
   const std::string near = fmt::format("{}", fmt::join(topology::nicsNear(nics, place, static_cast<int>(before)), ","));
   log::debug("rank {}: near it are the NICs {}", membership.rank, near.empty() ? "(none)" : near);
   return near;

@@ -24,7 +24,9 @@ struct HostKey {
 HostKey hostKey();
 
 // The NICs near this rank, for koloTransportHost: ranks of a host to which the same are nearest begin with different
-// ones. Collective. poolBytes: for which this rank has room (links/pool.h), and then the least that some rank has.
+// ones. Collective. Sets membership.isOneHost. koloInvalidEnvironment: the ranks are on several hosts, and the
+// user has set no secret (bootstrap/job_secret.h). poolBytes: for which this rank has room (links/pool.h), and then the
+// least that some rank has.
 Result<std::string> nearNics(Membership& membership, std::uint64_t& poolBytes);
 
 struct Hosts {

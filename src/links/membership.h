@@ -26,6 +26,7 @@ struct Membership {
   int initTimeoutMs = 0;
   std::uint64_t gathers = 0;  // number of allGathers done with this key
   bool isUnanswered = false;  // the last of them has failed on this rank, and may have succeeded on the others
+  bool isOneHost = false;     // all ranks share memory and a network namespace, as nearNics() finds (links/hosts.h)
   std::uint64_t family = 0;   // under which the hub knows the key (bootstrap/control.h); 0: itself
 
   int ranks() const { return static_cast<int>(members.size()); }

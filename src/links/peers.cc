@@ -61,6 +61,7 @@ Status Peers::openDevices(Membership& membership, const Purpose& purpose, const 
   host.timeoutMs = membership.linkTimeMs();
   host.device = purpose.device;
   host.nearNics = purpose.nearNics.c_str();
+  host.isOneHost = membership.isOneHost ? 1 : 0;
   for (const transport::Entry& entry : entries) {
     if (transport::memoryKindOf(*entry.table) != static_cast<koloMemoryKind_t>(given_.range.kind)) continue;
     if (entry.table->linkKind == koloLinkPosted && purpose.partBytes == 0) continue;

@@ -28,7 +28,7 @@ std::array<Calls, kHooks> calls;
 std::atomic<std::uint64_t> allocated{0}, registered{0}, staged{0}, made{0};
 
 std::string_view environment(const char* name) {
-  const char* const value = std::getenv(name);
+  const char* const value = ::secure_getenv(name);
   return value != nullptr ? value : "";
 }
 

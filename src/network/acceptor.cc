@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
+#include <map>
 #include <new>
+#include <optional>
 #include <utility>
 
 namespace kolo::network {
@@ -13,11 +15,14 @@ namespace {
 
 constexpr std::size_t kMostPlaces = 256;
 constexpr std::size_t kFewestPlaces = 8;
-constexpr std::size_t kShareOfFiles = 8;  // of this process's descriptors strangers have one of so many
-// From connecting on one that is expected keeps its place for so long, while all are taken and others wait.
-constexpr std::chrono::milliseconds kPressedTime{500};
+constexpr std::size_t kShareOfPlaces = 8;  // a source that has more than one of so many is a large crowd
+constexpr std::size_t kShareOfFiles = 8;   // of this process's descriptors strangers have one of so many
+// From connecting on each stranger keeps its place for so long, whoever comes: until it has spoken, and until it has
+// proved itself.
+constexpr std::chrono::milliseconds kTimeToSpeak{20}, kTimeToProve{200};
 constexpr std::chrono::milliseconds kPause{20};  // the backlog keeps the callers
 constexpr int kMostAtOnce = 64;
+constexpr int kMostAnsweredAtOnce = 16;  // an answer costs a multiplication or two on the curve
 constexpr int kMostRefusedAtOnce = 16;
 
 std::size_t mostPlaces() { return std::clamp<std::size_t>(fileLimit() / kShareOfFiles, kFewestPlaces, kMostPlaces); }
@@ -26,7 +31,28 @@ Socket acceptFrom(const Socket& listener) {
   return Socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
+std::uint64_t numberOf(const unsigned char* bytes, std::size_t count) {
+  std::uint64_t number = 0;
+  for (std::size_t i = 0; i < count; ++i) number = number << 8 | bytes[i];
+  return number;
+}
+
+// Of connections that this process has made itself.
+constexpr Source kOwn{AF_UNSPEC, 0};
+
 }  // namespace
+
+Source sourceOf(int fd) {
+  sockaddr_storage peer{};
+  socklen_t bytes = sizeof peer;
+  (void)::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &bytes);
+  const std::optional<Address> address = addressOf(reinterpret_cast<const sockaddr*>(&peer));
+  if (address.has_value()) return {address->isV6 ? AF_INET6 : AF_INET, numberOf(address->bytes, address->isV6 ? 8 : 4)};
+  ucred user{};
+  bytes = sizeof user;
+  (void)::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &user, &bytes);
+  return {AF_UNIX, user.uid};
+}
 
 int Acceptor::open(Socket listener) {
   listener_ = std::move(listener);
@@ -55,6 +81,7 @@ Clock::time_point Acceptor::next() const {
 
 void Acceptor::serve() {
   if (Clock::now() >= pausedUntil_) pausedUntil_ = {};
+  answered_ = 0;
   const bool hasCallers = advanceAll();
   while (!places_.empty() && places_.front().until <= Clock::now()) drop(places_.begin());
   if (hasCallers && !accept()) pausedUntil_ = Clock::now() + kPause;
@@ -65,7 +92,8 @@ void Acceptor::serve() {
   }
 }
 
-// Those for whom something has come; whether there are callers. Where poll(2) is refused, all look for themselves.
+// Those for whom something has come, as long as few of them are answered: the others have their turn at the next call.
+// Whether there are callers. Where poll(2) is refused, all look for themselves.
 bool Acceptor::advanceAll() {
   std::vector<pollfd> polls;
   addTo(polls);
@@ -74,13 +102,15 @@ bool Acceptor::advanceAll() {
   }
   std::size_t at = 1;
   for (auto place = places_.begin(); place != places_.end();)
-    place = polls[at++].revents != 0 ? advance(place) : std::next(place);
+    place = polls[at++].revents != 0 && answered_ < kMostAnsweredAtOnce ? advance(place) : std::next(place);
   return isOpen() && !isPaused() && polls[0].revents != 0;
 }
 
 // Returns the one after it.
 Acceptor::Places::iterator Acceptor::advance(Places::iterator place) {
+  const bool wasExpected = place->who->isExpected();
   const Stranger::Outcome outcome = place->who->advance();
+  if (outcome != Stranger::Outcome::kGoesOn || place->who->isExpected() != wasExpected) ++answered_;
   if (outcome == Stranger::Outcome::kGoesOn) return std::next(place);
   if (outcome == Stranger::Outcome::kOver) return drop(place);
   owner_.forget(place->who->fd());
@@ -96,12 +126,14 @@ Acceptor::Places::iterator Acceptor::drop(Places::iterator place) {
 // False if nobody can be accepted for now.
 bool Acceptor::accept() {
   bool isShort = false;
-  for (int accepted = 0; accepted < kMostAtOnce; ++accepted) {
-    if (!makeRoom()) return false;
+  for (int accepted = 0; accepted < kMostAtOnce && answered_ < kMostAnsweredAtOnce; ++accepted) {
+    const std::optional<Crowd> crowd = crowdIfFull();
+    if (mustWait(crowd)) return false;
     Socket socket = acceptFrom(listener_);
     const int errnum = errno;
     if (socket.valid()) {
-      add(std::move(socket));
+      const Source source = sourceOf(socket.fd());
+      if (makeRoom(crowd, source)) admit(std::move(socket), source);
     } else if (errnum == EAGAIN || errnum == EWOULDBLOCK) {
       isRefusing_ = isRefusing_ && isShort;
       return true;
@@ -117,26 +149,67 @@ bool Acceptor::accept() {
   return true;
 }
 
-bool Acceptor::makeRoom() {
-  if (places_.size() < mostPlaces()) return true;
-  auto place = oldestUnexpected();
-  if (place == places_.end()) place = places_.begin();
-  if (place->who->isExpected() && Clock::now() < place->until - time_ + kPressedTime) return false;
+// Of all that are taken, if all places are: the source that has most of them, and of several the one that was here
+// first.
+std::optional<Acceptor::Crowd> Acceptor::crowdIfFull() const {
+  std::map<Source, std::size_t> counts;
+  std::size_t taken = 0;
+  for (const Place& place : places_) taken += place.source != kOwn ? 1 : 0;
+  if (taken < mostPlaces()) return std::nullopt;
+  for (const Place& place : places_) ++counts[place.source];
+  Crowd crowd{};
+  for (const Place& place : places_) {
+    if (place.source != kOwn && counts[place.source] > crowd.places) crowd = {place.source, counts[place.source]};
+  }
+  return crowd;
+}
+
+// The first of the crowd whose time is over, or the end.
+Acceptor::Places::iterator Acceptor::whoseTimeIsOver(const Crowd& crowd) {
+  const auto now = Clock::now();
+  const auto oldest = [&](bool isExpected) {
+    const auto protectedFor = isExpected ? kTimeToProve : kTimeToSpeak;
+    return std::find_if(places_.begin(), places_.end(), [&](const Place& each) {
+      const auto since = each.until - time_;
+      return each.source == crowd.source && each.who->isExpected() == isExpected && now >= since + protectedFor;
+    });
+  };
+  const auto silent = oldest(false);
+  return silent != places_.end() ? silent : oldest(true);
+}
+
+// Nobody is accepted while all places are taken by many sources, and are new.
+bool Acceptor::mustWait(const std::optional<Crowd>& crowd) {
+  return crowd.has_value() && crowd->places <= mostPlaces() / kShareOfPlaces &&
+         whoseTimeIsOver(*crowd) == places_.end();
+}
+
+// False: the newcomer is one of a large crowd, and all others of it are new.
+bool Acceptor::makeRoom(const std::optional<Crowd>& crowd, const Source& newcomer) {
+  if (!crowd.has_value()) return true;
+  auto place = whoseTimeIsOver(*crowd);
+  if (place == places_.end() && crowd->source == newcomer) return false;
+  if (place == places_.end())
+    place =
+        std::find_if(places_.begin(), places_.end(), [&](const Place& each) { return each.source == crowd->source; });
   drop(place);
   return true;
 }
 
 Acceptor::Places::iterator Acceptor::oldestUnexpected() {
-  return std::find_if(places_.begin(), places_.end(), [](const Place& place) { return !place.who->isExpected(); });
+  return std::find_if(places_.begin(), places_.end(),
+                      [](const Place& place) { return place.source != kOwn && !place.who->isExpected(); });
 }
 
+void Acceptor::add(Socket socket) { admit(std::move(socket), kOwn); }
+
 // Where memory is short, as if the caller had not come: the thread has nobody to tell.
-void Acceptor::add(Socket socket) {
+void Acceptor::admit(Socket socket, const Source& source) {
   const int fd = socket.fd();
   try {
     std::unique_ptr<Stranger> who = owner_.welcome(std::move(socket));
     if (who == nullptr) return;
-    places_.push_back({std::move(who), Clock::now() + time_});
+    places_.push_back({std::move(who), Clock::now() + time_, source});
   } catch (const std::bad_alloc&) {
     return;
   }

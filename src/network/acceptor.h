@@ -1,9 +1,17 @@
 // Who has come to a listening socket and has proved nothing yet.
 //
 // Strangers cost little and disturb nobody: nothing here blocks, each has a limited time, and their number is bounded.
-// When all places are taken, the oldest stranger that names nothing that is here makes room for the next one. A peer
-// speaks at once, so any number of idle connections keeps none out. One that has named something that is here keeps its
-// place for half a second then. Where the process has no descriptors left, the oldest stranger that names nothing gives
+// A peer speaks at once, and proves itself with its second message. So each stranger keeps its place for 20 ms, and one
+// that has named something that is here for 200 ms. (What a stranger names is no proof, for who has heard it can repeat
+// it.) When all places are taken, the source (sourceOf) that has most of them makes room for a newcomer: the oldest
+// that names nothing, else the oldest, whose time is over. So strangers of one source displace each other, and no peer
+// of another source, however slow that is. Where the time of none is over, it depends on how large that crowd is:
+//  - It has an eighth of the places at most: the peers of many hosts come at once, or strangers of very many addresses.
+//    Nobody is displaced or accepted; the callers wait in the kernel's backlog, in the order in which they have come.
+//  - It has more: a newcomer of the same source is turned away, and a peer tries again. For a newcomer of another
+//    source the oldest of the crowd goes.
+// Each call of serve() answers few strangers, because the thread has other work. Connections that this process has made
+// itself (add) take no places. Where the process has no descriptors left, the oldest stranger that names nothing gives
 // up its own; where there is none, callers are told so by a descriptor that is kept for this.
 //
 // Thread safety: one thread at a time.
@@ -13,14 +21,22 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "network/socket.h"
 
 namespace kolo::network {
+
+// Where a connection comes from, as far as places are counted: the address of a host (of IPv6 the network of 64 bits,
+// in which a host has as many addresses as it likes); of a connection within this host that is no TCP, the user.
+using Source = std::pair<int, std::uint64_t>;
+Source sourceOf(int fd);
 
 // A connection whose other end has proved nothing yet.
 class Stranger {
@@ -31,7 +47,7 @@ class Stranger {
   virtual short awaits() const { return POLLIN; }
   // As far as it goes without waiting.
   virtual Outcome advance() = 0;
-  // Has named something that is here, which takes a number that strangers do not know.
+  // Has named something that is here.
   virtual bool isExpected() const { return false; }
   // It is proven, and has no place among the strangers any more. May close the acceptor.
   virtual void enter() {}
@@ -73,7 +89,7 @@ class Acceptor {
   // When to serve though nothing has come.
   Clock::time_point next() const;
 
-  // One that has come another way.
+  // The other end is of this process.
   void add(Socket socket);
   // Gives up the connection of the oldest stranger that names nothing, telling it of the limit. False: there is none.
   bool dropUnexpected(int errnum);
@@ -82,13 +98,22 @@ class Acceptor {
   struct Place {
     std::unique_ptr<Stranger> who;
     Clock::time_point until;
+    Source source;
   };
   using Places = std::list<Place>;  // oldest first
+  struct Crowd {
+    Source source;
+    std::size_t places = 0;
+  };
 
   bool advanceAll();
   Places::iterator advance(Places::iterator place);
   bool accept();
-  bool makeRoom();
+  std::optional<Crowd> crowdIfFull() const;
+  Places::iterator whoseTimeIsOver(const Crowd& crowd);
+  bool mustWait(const std::optional<Crowd>& crowd);
+  bool makeRoom(const std::optional<Crowd>& crowd, const Source& newcomer);
+  void admit(Socket socket, const Source& source);
   Places::iterator drop(Places::iterator place);
   Places::iterator oldestUnexpected();
   void tell(int fd, int errnum);
@@ -101,6 +126,7 @@ class Acceptor {
   Places places_;
   std::vector<std::unique_ptr<Stranger>> proven_;
   Clock::time_point pausedUntil_{};
+  int answered_ = 0;  // by this call of serve()
   bool isRefusing_ = false;
 };
 

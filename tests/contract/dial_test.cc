@@ -205,7 +205,7 @@ TEST_CASE("whatever listens in the peer's place is not taken for the peer", "[co
       {"closed by who listens there", [](Socket, const Over&) {}},
       {"is not Kolo",
        [](Socket client, const Over&) { say(client, "220 mail.example ESMTP, and some more text than that"); }},
-      {"speaks version 77 of this transport's protocol, this one version 1",
+      {"speaks version 77 of this transport's protocol, this one version 2",
        [](Socket client, const Over&) {
          connect::Hello hello;
          connect::Challenge challenge{};
@@ -314,28 +314,31 @@ TEST_CASE("an address blob of another version is refused, naming both", "[connec
   koloTransportBlob blob{};
   connect::toBlob(address, &blob);
   const auto link = scene.rank.openLink(blob, scene.memory);
-  CHECK(contains(link.status().message(), "speaks version 9 of this transport's protocol, this one version 1"));
+  CHECK(contains(link.status().message(), "speaks version 9 of this transport's protocol, this one version 2"));
 }
 
 TEST_CASE("a client gets no further than it can prove", "[connect]") {
   Scene scene;
   const connect::Address address = addressOf(scene.peer.address());
-  const auto tryWith = [&](unsigned char secret) {
+  const network::KeyExchange right(keyOf(1).bytes), wrong(keyOf(2).bytes);
+  connect::Claim claim{};
+  const auto tryWith = [&](const network::KeyExchange& exchange, bool isReplay) {
     const Socket socket = connectTo(scene.port);
-    const connect::Hello hello = helloTo(address);
+    connect::Hello hello = helloTo(address);
+    hello.share = exchange.share();
     say(socket, hello);
     connect::Challenge challenge;
     REQUIRE(receive(socket, &challenge));
     CHECK(challenge.status == connect::Status::kGoOn);
-    const connect::Key key = connect::connectionKey(keyOf(secret), hello, challenge);
-    connect::Claim claim{};
-    connect::prove(claim, key);
+    const connect::Key key = connect::connectionKey(exchange, challenge.share, hello, challenge);
+    if (!isReplay) connect::prove(claim, key);
     say(socket, claim);
     connect::Reply reply;
     return receive(socket, &reply) && connect::isProven(reply, key);
   };
-  CHECK(tryWith(1));
-  CHECK_FALSE(tryWith(2));
+  CHECK(tryWith(right, false));
+  CHECK_FALSE(tryWith(right, true));  // what has been heard of the first connection
+  CHECK_FALSE(tryWith(wrong, false));
 }
 
 TEST_CASE("a listener tells its version, and whom it does not know", "[connect]") {
@@ -499,6 +502,19 @@ TEST_CASE("no device is opened without file descriptors, and none are lost", "[c
     CHECK(peer.value(Op::kOpenFiles) == files);
   }
   accepted(peer.open("tcp"));
+}
+
+TEST_CASE("a device listens where its own settings say, whatever an earlier one of its process does", "[connect]") {
+  Rank one, other;
+  HostOptions narrow;
+  std::snprintf(narrow.settings, sizeof narrow.settings, "KOLO_TCP_INTERFACES=127.0.0.1");
+  REQUIRE_OK(one.open("tcp", narrow));
+  REQUIRE_OK(other.open("tcp", {}));
+  const sockaddr_in elsewhere = at("127.0.0.2", addressOf(one.address()).port);
+  const Socket refused(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  CHECK(::connect(refused.fd, reinterpret_cast<const sockaddr*>(&elsewhere), sizeof elsewhere) != 0);
+  (void)connectTo(addressOf(one.address()).port, "127.0.0.1");
+  (void)connectTo(addressOf(other.address()).port, "127.0.0.2");
 }
 
 TEST_CASE("the listener ends with the last device that needs it", "[connect][threads]") {

@@ -126,7 +126,7 @@ class InPlainShells(EveryLauncher, unittest.TestCase):
         step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2",
                 "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NODELIST": "no-such-host[1-2]", "SLURM_DISTRIBUTION": "arbitrary"}
         self.expect_refusal(self.perf_alone(step), ['SLURM_DISTRIBUTION is "arbitrary"', "KOLO_ROOT is not set"], 20)
-        self.expect_refusal(self.perf_alone({**step, "SLURM_DISTRIBUTION": "cyclic", "KOLO_INIT_TIMEOUT_MS": "1500"}),
+        self.expect_refusal(self.perf_alone({**step, **SECRET, "SLURM_DISTRIBUTION": "cyclic", "KOLO_INIT_TIMEOUT_MS": "1500"}),
                             ['"no-such-host1"', "by SLURM_STEP_NODELIST"], 10)
 
     def test_a_rank_that_fails_is_named_whatever_started_it(self):

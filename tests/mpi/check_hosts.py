@@ -132,9 +132,12 @@ class Hosts(unittest.TestCase):
     def test_the_interposer_alone_preloaded(self):
         library = os.path.join(os.path.dirname(os.path.dirname(Given.wrapper)), "src", "mpi", f"libkolo-mpi-{Given.family}.so")
         option = {"openmpi": ["-x", f"LD_PRELOAD={library}"], "mpich": ["-genv", "LD_PRELOAD", library]}[Given.family]
-        output = self.job([Given.random, "20", str(seeds.run_seed())], wrapper=Given.launcher.program, options=option)
-        self.assertIn("20 rounds agree", output)
-        self.assertGreater(self.counts(output)[0], 0, output)
+        secret = {"openmpi": ["-x", "KOLO_SECRET=of the tests"], "mpich": ["-genv", "KOLO_SECRET", "of the tests"]}[Given.family]
+        for more in (secret, []):
+            output = self.job([Given.random, "20", str(seeds.run_seed())], wrapper=Given.launcher.program, options=option + more)
+            self.assertIn("20 rounds agree", output)
+            self.assertEqual(self.counts(output)[0] > 0, more == secret, output)
+            self.assertEqual("KOLO_SECRET is not set" in output, more != secret, output)
 
     def test_memory_of_the_mpi_s(self):
         output = self.job([Given.memory, "some"])

@@ -79,7 +79,8 @@ class Case(unittest.TestCase):
     def start(self, network, words, per_host=1, environment=None, host_ids=False, only=None):
         """A rank on each host, or several. environment: for all of them. only: these ranks alone."""
         common = {name: value for name, value in os.environ.items() if not OURS.match(name)}
-        common.update(KOLO_ROOT=network.endpoint(0, PORT), KOLO_SECRET="of the tests", KOLO_JOB=self.id(), KOLO_DEBUG="info")
+        common.update(KOLO_ROOT=network.endpoint(0, PORT), KOLO_SECRET="of the tests", KOLO_JOB=self.id(), KOLO_DEBUG="info",
+                      KOLO_INTERFACE="any")  # without a root a job is one of this host, which listens to no other
         ranks = []
         for rank in range(network.hosts * per_host) if only is None else only:
             own = {"KOLO_RANK": str(rank), "KOLO_SIZE": str(network.hosts * per_host)}

@@ -120,6 +120,23 @@ int explainNetwork(const std::vector<std::string>& arguments) {
 }
 KOLO_ROLE(explainNetwork);
 
+// Two ranks that count as two hosts, though no launcher has said so. arguments: what each is told.
+int joinOverHosts(const std::vector<std::string>& arguments) {
+  MUST(setenv("KOLO_HOST_ID", std::getenv("KOLO_RANK"), 1) == 0);
+  koloComm_t comm = nullptr;
+  const koloResult_t result = koloCommInitFromEnv(&comm, nullptr);
+  if (arguments.empty()) {
+    MUST_OK(result);
+    MUST_OK(koloCommDestroy(comm));
+    return 0;
+  }
+  MUST(result == koloInvalidEnvironment || result == koloRemoteError);
+  for (const std::string& each : arguments)
+    MUST(std::string(koloGetLastError(nullptr)).find(each) != std::string::npos);
+  return 0;
+}
+KOLO_ROLE(joinOverHosts);
+
 void becomeNobody() {
   constexpr unsigned kNobody = 65534;
   MUST(setgid(kNobody) == 0 && setuid(kNobody) == 0);
@@ -275,8 +292,14 @@ KOLO_ROLE(callLate);
 // The system knows no speed of the loopback interface.
 TEST_CASE("the planner takes the speed of NICs that the system does not tell from the user") {
   Job job(2, "explainNetwork", {"0.5 GB/s of a host by 1 NIC"},
-          {{"KOLO_TRANSPORTS", "tcp"}, {"KOLO_TCP_INTERFACES", "lo"}, {"KOLO_NET_GBITS", "4"}});
+          {{"KOLO_TRANSPORTS", "tcp"}, {"KOLO_TCP_INTERFACES", "lo"}, {"KOLO_NET_GBITS", "4"}, {"KOLO_INSECURE", "1"}});
   job.expectSuccess();
+}
+
+TEST_CASE("ranks that find themselves on several hosts go no further without a secret") {
+  Job(2, "joinOverHosts", {"KOLO_SECRET is not set", "on several hosts", "-x KOLO_SECRET"}).expectSuccess();
+  for (const char* const setting : {"KOLO_SECRET", "KOLO_INSECURE"})
+    Job(2, "joinOverHosts", {}, {{setting, "1"}}).expectSuccess();
 }
 
 TEST_CASE("S4.1 processes run every collective and message, in windows and outside", "[optimised]") {

@@ -131,6 +131,7 @@ def train_between_hosts(script, output):
             "MASTER_ADDR": address.strip("[]"),
             "MASTER_PORT": port,
             "WORLD_SIZE": str(HOSTS),
+            "KOLO_SECRET": "of this test",
         }
         processes = []
         for rank in range(HOSTS):

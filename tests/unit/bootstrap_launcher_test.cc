@@ -4,11 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <optional>
 
 #include "base/settings.h"
+#include "bootstrap/other_users.h"
 #include "bootstrap/process_info.h"
 #include "bootstrap/published.h"
 #include "bootstrap_fixture.h"
@@ -31,6 +34,7 @@ class Environment {
                                    "KOLO_ROOT",
                                    "KOLO_JOB",
                                    "KOLO_SECRET",
+                                   "KOLO_INSECURE",
                                    "KOLO_INTERFACE",
                                    "KOLO_PORT_RANGE",
                                    "RANK",
@@ -196,6 +200,41 @@ TEST_CASE(
   }
   CHECK(with({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "29500"}}) == "");
   CHECK(with({{"KOLO_RANK", "0"}, {"KOLO_SIZE", "1"}, {"RANK", "3"}, {"WORLD_SIZE", "4"}}) == "");  // Kolo's own decide
+}
+
+TEST_CASE("what the launcher does not say that counts comes from one that speaks of the same ranks", "[bootstrap]") {
+  const auto read = [](Variables variables, const Variables& others) {
+    variables.insert(variables.end(), others.begin(), others.end());
+    const Environment environment(variables);
+    Result<LauncherJob> job = readLauncher();
+    INFO(job.status().message());
+    REQUIRE(job.ok());
+    return job.take();
+  };
+  const Variables openMpi = {{"OMPI_COMM_WORLD_RANK", "1"},
+                             {"OMPI_COMM_WORLD_SIZE", "4"},
+                             {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                             {"PMIX_NAMESPACE", "7"}};
+  const Variables mpich = {{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "2"}};
+  const Variables slurm = {{"SLURM_STEP_ID", "2"}, {"SLURM_PROCID", "1"},          {"SLURM_NTASKS", "4"},
+                           {"SLURM_JOB_ID", "99"}, {"SLURM_STEP_NODELIST", "a,b"}, {"SLURM_STEP_NUM_NODES", "2"}};
+  const Variables torch = {{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "node0"}, {"MASTER_PORT", "29500"}};
+  for (const Variables& own : {torch, Variables{{"KOLO_RANK", "1"}, {"KOLO_SIZE", "4"}}}) {
+    for (const Variables& other : {openMpi, mpich}) {
+      const LauncherJob job = read(own, other);
+      CHECK(job.localRanks == 2);
+      CHECK(job.root == (job.launcher == "torchrun" ? "node0:29501" : ""));
+    }
+    CHECK(read(own, slurm).root.starts_with("a:"));
+    CHECK(read(own, {{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "4"}}).localRanks == 4);
+    for (const Variables& other : {openMpi, mpich, slurm}) {
+      Variables both = own;
+      both.insert(both.end(), other.begin(), other.end());
+      const Environment environment(both);
+      CHECK(createUniqueId().status().code() == koloInvalidEnvironment);
+    }
+  }
+  CHECK(read({{"KOLO_RANK", "0"}, {"KOLO_SIZE", "4"}}, openMpi).localRanks == 0);  // of another rank
 }
 
 TEST_CASE("what a process has set itself, its parent has not", "[bootstrap]") {
@@ -401,6 +440,44 @@ TEST_CASE("a rendezvous directory of others is refused", "[bootstrap]") {
   CHECK(contains(status.message(), where));
 }
 
+TEST_CASE("a rendezvous directory whose name another user has taken is passed over", "[bootstrap]") {
+  if (::geteuid() != 0) return;  // it takes root to play another user
+  const TemporaryDirectory directory;
+  const Environment environment(Variables{{"XDG_RUNTIME_DIR", directory.path}});
+  const std::string where = fmt::format("{}/kolo-{}", directory.path, ::geteuid());
+  REQUIRE((::mkdir(where.c_str(), 0777) == 0 && ::chown(where.c_str(), 65534, 65534) == 0));
+  REQUIRE((::symlink("/tmp", (where + "-1").c_str()) == 0 && ::lchown((where + "-1").c_str(), 65534, 65534) == 0));
+  LauncherJob job;
+  job.ranks = 3;
+  job.jobName = "squatted";
+  requireAllOk(meet(job));
+  CHECK(filesIn(where).empty());
+  CHECK(privateDirectory().value() == where + "-2");
+
+  // Who has taken a name may give it up between two ranks.
+  job.ranks = 2;
+  job.jobName = "squatted for a while";
+  const Result<koloUniqueId> published = rendezvous(job, kPatienceMs);
+  REQUIRE(published.ok());
+  REQUIRE(::rmdir(where.c_str()) == 0);
+  job.rank = 1;
+  const Result<koloUniqueId> found = rendezvous(job, kPatienceMs);
+  INFO(found.status().message());
+  REQUIRE(found.ok());
+  CHECK(contentsOf(found.value()).port == contentsOf(published.value()).port);
+  leaveAll(joinAll(found.value(), 2));
+}
+
+TEST_CASE("ranks of another user are seen by any name of their directory", "[bootstrap]") {
+  if (::geteuid() != 0) return;  // it takes root to play another user
+  const TemporaryDirectory directory;
+  const std::string theirs = directory.path + "/kolo-65533-2";
+  REQUIRE((::mkdir(theirs.c_str(), 0700) == 0 && ::chown(theirs.c_str(), 65533, 65533) == 0));
+  const std::string said = explainUsers(directory.path + "/kolo-0", "job.id", 60s);
+  CHECK(contains(said, theirs));
+  CHECK(contains(said, "65533"));
+}
+
 TEST_CASE("ranks of several hosts meet at the root, several times over", "[bootstrap][threads]") {
   std::uint16_t port = 0;
   { Result<Socket> probe = listenOn({}, 0, port); }
@@ -433,4 +510,151 @@ TEST_CASE("a root that does not resolve, or is no host and port, is named", "[bo
   const Status spread = rendezvous(job, 1000).status();
   CHECK(spread.code() == koloInvalidEnvironment);
   CHECK(contains(spread.message(), "KOLO_ROOT"));
+}
+
+TEST_CASE("a job that other hosts reach is not started without a secret", "[bootstrap]") {
+  std::uint16_t port = 0;
+  { Result<Socket> probe = listenOn({}, 0, port); }
+  LauncherJob job;
+  job.ranks = 2;
+  job.jobName = "open";
+  job.root = fmt::format("0.0.0.0:{}", port);  // which no other host reaches, but that takes a system to know
+  const Variables several = {{"RANK", "0"},
+                             {"WORLD_SIZE", "4"},
+                             {"LOCAL_WORLD_SIZE", "2"},
+                             {"MASTER_ADDR", "node0"},
+                             {"MASTER_PORT", "29500"}};
+  {
+    const Environment environment(several);
+    for (const Status& status : {rendezvous(job, 1000).status(), createUniqueId().status()}) {
+      CHECK(status.code() == koloInvalidEnvironment);
+      for (const char* const text : {"KOLO_SECRET is not set", "/dev/urandom", "KOLO_INSECURE=1"})
+        CHECK(contains(status.message(), text));
+    }
+  }
+  for (const char* const name : {"KOLO_SECRET", "KOLO_INSECURE"}) {
+    Variables allowed = several;
+    allowed.emplace_back(name, "1");
+    const Environment environment(allowed);
+    CHECK(createUniqueId().status().message() == "");
+    requireAllOk(meet(job));
+  }
+}
+
+TEST_CASE("with KOLO_SECRET a unique id carries no secret", "[bootstrap]") {
+  koloUniqueId id{};
+  Secret secret{};
+  {
+    const Environment environment(Variables{{"KOLO_SECRET", "correct horse battery staple"}});
+    id = newId();
+    secret = contentsOf(id).secret;
+    const std::string_view hidden(reinterpret_cast<const char*>(secret.data()) + kTagBytes, kSecretBytes - kTagBytes);
+    CHECK(std::string_view(id.internal, sizeof id.internal).find(hidden) == std::string_view::npos);
+    leaveAll(joinAll(id, 2));
+  }
+  {
+    const Environment environment(Variables{});
+    const Status without = join(id, 0, 1, 1000).status();
+    CHECK(without.code() == koloInvalidEnvironment);
+    CHECK(contains(without.message(), "KOLO_SECRET is not set"));
+  }
+  const Environment environment(Variables{{"KOLO_SECRET", "another"}});
+  CHECK(contentsOf(id).secret != secret);
+  CHECK(tagOf(contentsOf(id).secret) == tagOf(secret));
+}
+
+TEST_CASE("a rank that lacks the secret says so, and the ranks that wait are told that somebody came without it",
+          "[bootstrap]") {
+  const Variables given = {{"KOLO_SECRET", "correct horse battery staple"}};
+  koloUniqueId id{};
+  {
+    const Environment environment(given);
+    id = newId();
+  }
+  {
+    const Environment environment(Variables{});
+    const Status lacking = join(id, 1, 2, kPatienceMs).status();
+    CHECK(lacking.code() == koloInvalidEnvironment);
+    CHECK(contains(lacking.message(), "KOLO_SECRET is not set"));
+    CHECK(contains(lacking.message(), "-x KOLO_SECRET"));
+  }
+  const Environment environment(given);
+  const Status waited = join(id, 0, 2, 300).status();
+  CHECK(waited.code() == koloTimeout);
+  CHECK(contains(waited.message(), "KOLO_SECRET is not set"));
+}
+
+TEST_CASE("a job of one host listens where no other host reaches it, unless the user says otherwise", "[bootstrap]") {
+  const auto isReachable = [](const koloUniqueId& id) {
+    const std::vector<Place> places = contentsOf(id).places;
+    return std::any_of(places.begin(), places.end(), [](const Place& place) { return !place.isLoopback(); });
+  };
+  const auto idOf = [](const char* localRanks, const char* interface) {
+    const Environment environment(Variables{{"KOLO_INTERFACE", interface},
+                                            {"RANK", "0"},
+                                            {"WORLD_SIZE", "2"},
+                                            {"LOCAL_WORLD_SIZE", localRanks},
+                                            {"MASTER_ADDR", "localhost"},
+                                            {"MASTER_PORT", "29500"}});
+    return newId();
+  };
+  std::vector<Place> own;
+  REQUIRE(network::ownPlaces(&own) == 0);
+  const bool hasOthers = std::any_of(own.begin(), own.end(), [](const Place& place) { return !place.isLoopback(); });
+  const auto localId = [](const char* interface) {
+    const Environment environment(Variables{{"KOLO_INTERFACE", interface}});
+    const Result<koloUniqueId> id = createUniqueId(true);
+    REQUIRE(id.ok());
+    return id.value();
+  };
+  CHECK_FALSE(isReachable(localId("")));
+  CHECK(isReachable(localId("any")) == hasOthers);
+  CHECK(isReachable(idOf("2", "")) == hasOthers);  // the launcher has not said who gets the id
+}
+
+TEST_CASE("a root by the host's name needs no secret where all ranks are on it, and no other host reaches it",
+          "[bootstrap]") {
+  std::uint16_t port = 0;
+  { Result<Socket> probe = listenOn({}, 0, port); }
+  const Environment environment(Variables{});
+  LauncherJob job;
+  job.ranks = 2;
+  job.localRanks = 2;
+  job.jobName = "by name";
+  job.root = fmt::format("some-name.invalid:{}", port);
+  requireAllOk(meet(job));
+  job.localRanks = 0;
+  CHECK(rendezvous(job, 1000).status().code() == koloInvalidEnvironment);
+}
+
+TEST_CASE("says what KOLO_JOB is", "[.child]") {
+  settings::reload();
+  std::printf("KOLO_JOB is \"%s\"\n%s\n", settings::text("KOLO_JOB").c_str(), settings::validate().message().c_str());
+}
+
+TEST_CASE("a program with more rights than its caller takes no settings from its caller", "[bootstrap]") {
+  if (::geteuid() != 0) return;  // it takes root to make such a program
+  const TemporaryDirectory directory;
+  const std::string program = directory.path + "/program", out = directory.path + "/out";
+  const auto said = [&] {
+    const std::string command =
+        "setpriv --reuid=65533 --regid=65533 --clear-groups env KOLO_JOB=theirs KOLO_SECRET=theirs " + program +
+        " 'says what KOLO_JOB is' > " + out + " 2>&1";
+    const int ended = std::system(command.c_str());
+    std::ifstream file(out);
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    INFO(text);
+    CHECK(ended == 0);
+    return text;
+  };
+  REQUIRE(::chmod(directory.path.c_str(), 0755) == 0);
+  REQUIRE(std::system(("cp /proc/" + std::to_string(::getpid()) + "/exe " + program).c_str()) == 0);
+  const std::string usual = said();
+  CHECK(contains(usual, "KOLO_JOB is \"theirs\""));
+  CHECK_FALSE(contains(usual, "not used"));
+  REQUIRE((::chown(program.c_str(), 65534, 65534) == 0 && ::chmod(program.c_str(), 04755) == 0));
+  const std::string withRights = said();
+  CHECK(contains(withRights, "KOLO_JOB is \"\""));
+  CHECK(contains(withRights, "KOLO_JOB: set, but not used"));
+  CHECK(contains(withRights, "environment variable KOLO_SECRET: set, but not used"));
 }

@@ -11,6 +11,7 @@
 #include "bootstrap/listener.h"
 #include "bootstrap_child.h"
 #include "support/deadline.h"
+#include "support/settings_scope.h"
 
 using namespace kolo;
 using namespace kolo::bootstrap;
@@ -141,6 +142,27 @@ TEST_CASE("a second rank 0 of one job is refused, and takes no other port", "[bo
   const Status second = joinAt(port, 0, kPatienceMs).status();
   CHECK(second.code() == koloSystemError);
   CHECK(contains(second.message(), "Address already in use"));
+}
+
+TEST_CASE("of two jobs of one name and two secrets at one root the second takes the next port", "[bootstrap]") {
+  std::uint16_t port = 0;
+  { Result<Socket> probe = listenOn({}, 0, port); }
+  Result<koloUniqueId> id = error(koloInternalError, "unset");
+  {
+    const test::SettingsScope one(std::vector<std::pair<const char*, std::string>>{{"KOLO_SECRET", "one"}});
+    id = rendezvous(jobAt(port, 1), kPatienceMs);
+  }
+  REQUIRE(id.ok());
+  Child first("hub at the root", 0, 2, hex(id.value()));
+  REQUIRE(first.line() == "listens");
+  const test::SettingsScope two(std::vector<std::pair<const char*, std::string>>{{"KOLO_SECRET", "two"}});
+  ControlPtr controls[2];
+  onThreads(2, [&](int rank) {
+    Result<ControlPtr> joined = joinAt(port, rank, kPatienceMs);
+    if (joined.ok()) controls[rank] = joined.take();
+  });
+  REQUIRE((controls[0] != nullptr && controls[1] != nullptr));
+  leaveAll({controls[0], controls[1]});
 }
 
 TEST_CASE("a rank that waits in vain says what listens at the root, who named it, and how long it waited",

@@ -102,8 +102,9 @@ TEST_CASE("a session opens only what its peer sealed, once and in order", "[boot
   REQUIRE(initialiseCrypto().ok());
   Secret secret{};
   secret[3] = 7;
-  Session client(Session::Side::kClient, secret, "client hello", "hub hello");
-  Session hub(Session::Side::kHub, secret, "client hello", "hub hello");
+  const KeyExchange ofClient(secret), ofHub(secret);
+  Session client(Session::Side::kClient, ofClient, ofHub.share(), "client hello", "hub hello");
+  Session hub(Session::Side::kHub, ofHub, ofClient.share(), "client hello", "hub hello");
   CHECK(hub.check(client.prove()) == Reply::kOk);
   CHECK(client.check(hub.prove()) == Reply::kOk);
   std::string sealed;
@@ -127,9 +128,26 @@ TEST_CASE("a session opens only what its peer sealed, once and in order", "[boot
   CHECK(Session::cipherBytes(std::string("\xff\xff\xff\xff", 4)) == 0);
 
   secret[3] = 8;
-  Session other(Session::Side::kClient, secret, "client hello", "hub hello");
-  CHECK(Session(Session::Side::kHub, Secret{}, "client hello", "hub hello").check(other.prove()) ==
+  const KeyExchange ofOther(secret);
+  Session other(Session::Side::kClient, ofOther, ofHub.share(), "client hello", "hub hello");
+  CHECK(Session(Session::Side::kHub, ofHub, ofOther.share(), "client hello", "hub hello").check(other.prove()) ==
         Reply::kWrongSecret);
+}
+
+TEST_CASE("who has recorded a handshake and knows its secret cannot tell that it is the secret", "[bootstrap]") {
+  REQUIRE(initialiseCrypto().ok());
+  const Secret secret{};
+  const KeyExchange ofClient(secret), ofHub(secret);
+  Session client(Session::Side::kClient, ofClient, ofHub.share(), "client hello", "hub hello");
+  const std::string proof = client.prove();
+  const auto proves = [&](const KeyExchange& mine, const KeyExchange::Share& theirs) {
+    return Session(Session::Side::kHub, mine, theirs, "client hello", "hub hello").check(proof) == Reply::kOk;
+  };
+  CHECK(proves(ofHub, ofClient.share()));
+  const KeyExchange guess(secret);  // with a number of its own: those of the two ends are gone
+  CHECK_FALSE(proves(guess, ofClient.share()));
+  CHECK_FALSE(proves(guess, ofHub.share()));
+  CHECK_FALSE(proves(ofHub, KeyExchange::Share{}));  // no point
 }
 
 TEST_CASE("one rank is a job", "[bootstrap]") {

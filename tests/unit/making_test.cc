@@ -3,14 +3,19 @@
 #include "support/making.h"
 
 #include <dlfcn.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <optional>
+#include <set>
+#include <thread>
 
 #include "base/settings.h"
 #include "comm/factory.h"
+#include "network/address.h"
 #include "support/deadline.h"
 #include "support/one_core.h"
 #include "support/settings_scope.h"
@@ -267,4 +272,38 @@ TEST_CASE("a configuration that one rank's split refuses is told to all, and the
   expectAllMade(makers.make(Makers::split));
   refused([](comm::Communicator& whole, const koloConfig_t* config) { return comm::shrink(whole, {}, config); });
   expectAllMade(makers.make(Makers::shrink));
+}
+
+namespace {
+
+// At which this process listens: "127.0.0.1:5000".
+std::set<std::string> listeningAddresses() {
+  std::set<std::string> found;
+  for (int fd = 0; fd < 1024; ++fd) {
+    int isListening = 0;
+    socklen_t bytes = sizeof isListening;
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &isListening, &bytes) != 0 || isListening == 0) continue;
+    sockaddr_storage name{};
+    bytes = sizeof name;
+    (void)::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &bytes);
+    const auto address = network::addressOf(reinterpret_cast<const sockaddr*>(&name));
+    // Both kinds of address have the port at the same place.
+    if (address.has_value()) found.insert(address->text(ntohs(reinterpret_cast<const sockaddr_in&>(name).sin_port)));
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("the ranks of one host listen where no other host reaches them") {
+  const std::set<std::string> before = listeningAddresses();
+  Result<std::vector<comm::Owned>> ranks = comm::createAll(2, optionsFor("tcp"));
+  REQUIRE(ranks.ok());
+  std::set<std::string> added = listeningAddresses();
+  std::erase_if(added, [&](const std::string& each) { return before.contains(each); });
+  CHECK(added.size() == 2);  // for the hub, and for data
+  for (const std::string& each : added) CHECK(each.starts_with("127.0.0.1:"));
+  std::vector<std::thread> ends;
+  for (comm::Owned& rank : ranks.value()) ends.emplace_back([&rank] { rank.reset(); });
+  for (std::thread& end : ends) end.join();
 }

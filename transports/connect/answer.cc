@@ -39,8 +39,8 @@ bool Answer::hearHello() {
   if (wanted == nullptr || wanted->rank != hello_.toRank || !isSensible) return refuse(Status::kUnknown);
   setMagic(challenge_);
   challenge_.version = kVersion;
-  randombytes_buf(challenge_.nonce, sizeof challenge_.nonce);
-  key_ = connectionKey(wanted->key, hello_, challenge_);
+  exchange_.emplace(wanted->key.bytes);
+  challenge_.share = exchange_->share();
   talk_.say(challenge_);
   stage_ = Stage::kClaim;
   return true;
@@ -59,6 +59,8 @@ bool Answer::hearClaim() {
   if (!talk_.hear(sizeof claim_)) return false;
   talk_.copyHeard(&claim_);
   talk_.forget();
+  key_ = connectionKey(*exchange_, hello_.share, hello_, challenge_);  // not before: it costs more than the rest
+  exchange_.reset();
   isOver_ = !isProven(claim_, key_) || claim_.filling > kMostFilling;
   stage_ = Stage::kFilling;
   return true;
@@ -93,7 +95,7 @@ bool Answer::hearCommit() {
     isOver_ = true;
     return false;
   }
-  decision_ = directory_.decide(hello_);
+  decision_ = directory_.decide(hello_, key_);
   Verdict verdict{};
   verdict.decision = decision_;
   prove(verdict, key_);

@@ -4,6 +4,8 @@
 // Thread safety: one thread at a time.
 #pragma once
 
+#include <optional>
+
 #include "network/acceptor.h"
 #include "network/talk.h"
 #include "wire.h"
@@ -24,8 +26,8 @@ class Directory {
     std::uint32_t rank;
   };
   virtual const Entry* find(const Id& device) const = 0;
-  // Of a connection that has been proven both ways.
-  virtual Decision decide(const Hello& hello) = 0;
+  // Of a connection that has been proven both ways, and its key.
+  virtual Decision decide(const Hello& hello, const Key& key) = 0;
   // kTaken has been said to it.
   virtual void take(Answer& client) = 0;
 
@@ -65,6 +67,7 @@ class Answer final : public network::Stranger {
   Hello hello_{};
   Challenge challenge_{};
   Claim claim_{};
+  std::optional<KeyExchange> exchange_;  // until the claim
   Key key_{};
 };
 

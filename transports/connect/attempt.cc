@@ -10,7 +10,7 @@ namespace kolo::connect {
 
 Attempt::Attempt(const Party& self, const Address& peer, const Place& to, const Id& set, std::size_t rail,
                  std::size_t rails)
-    : communicators_(&self.key), place_(to) {
+    : exchange_(self.key.bytes), place_(to) {
   setMagic(hello_);
   hello_.version = kVersion;
   hello_.rail = static_cast<std::uint16_t>(rail);
@@ -20,7 +20,7 @@ Attempt::Attempt(const Party& self, const Address& peer, const Place& to, const 
   std::memcpy(hello_.from, self.address.device, sizeof hello_.from);
   std::memcpy(hello_.to, peer.device, sizeof hello_.to);
   std::memcpy(hello_.set, set, sizeof hello_.set);
-  randombytes_buf(hello_.nonce, sizeof hello_.nonce);
+  hello_.share = exchange_.share();
   startConnecting(to, peer.port);
 }
 
@@ -115,7 +115,7 @@ bool Attempt::judge(const Challenge& challenge) {
                               challenge.detail));
     default: return fail("an answer that means nothing");
   }
-  key_ = connectionKey(*communicators_, hello_, challenge);
+  key_ = connectionKey(exchange_, challenge.share, hello_, challenge);
   std::vector<unsigned char> filling(hello_.rail == 0 ? fillingBytes(talk_.fd()) : 0);
   makeFilling(key_, true, &filling);
   Claim claim{};

@@ -41,6 +41,8 @@ class Attempt {
   const Place& place() const { return place_; }
   Decision decision() const { return decision_; }
   Socket takeSocket() { return talk_.takeSocket(); }
+  // Of the connection, once it is proven.
+  const Key& key() const { return key_; }
   // This process's own trouble, not the way's: an errno.
   int ownErrno() const { return ownErrno_; }
 
@@ -56,7 +58,7 @@ class Attempt {
   bool failToConnect(int errnum);
   bool failByTalk();
 
-  const Key* communicators_;
+  KeyExchange exchange_;
   Place place_;
   Talk talk_{Socket()};
   Stage stage_ = Stage::kConnecting;

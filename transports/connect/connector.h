@@ -82,11 +82,11 @@ class Connector : protected Callee {
         return why.fail(KOLO_TRANSPORT_ERROR, "rank %u takes too long", peer.rank);
       }
       bool isTaken = false;
-      const int code = dialOnce({id, peer.rank}, peer, deadline, why, &isTaken);
+      const int code = dialOnce(id, peer, deadline, why, &isTaken);
       if (isTaken && code == KOLO_TRANSPORT_OK) continue;
       if (arrives(id, code == KOLO_TRANSPORT_OK ? kPatience : isTaken ? milliseconds(0) : kGrace, deadline)) continue;
       if (code != KOLO_TRANSPORT_OK) return code;
-      if (Clock::now() >= deadline) return failUncalled(why, peer.rank);
+      if (Clock::now() >= deadline) return failUncalled(party_, why, peer.rank);
     }
     return KOLO_TRANSPORT_OK;
   }
@@ -102,7 +102,7 @@ class Connector : protected Callee {
   virtual void hasArrived(Way& way) = 0;
 
   // As dial(); and *isTaken says whether the peer has taken the connections. REQUIRES: startToDial().
-  int dialOnce(const Caller& to, const Address& peer, Clock::time_point deadline, const Why& why, bool* isTaken) {
+  int dialOnce(const IdKey& id, const Address& peer, Clock::time_point deadline, const Why& why, bool* isTaken) {
     struct Dialling {
       Connector& self;
       ~Dialling() {
@@ -114,7 +114,7 @@ class Connector : protected Callee {
     std::unique_ptr<Way> way;
     int code = dial(party_, peer, deadline, why, &dialled);
     *isTaken = code == KOLO_TRANSPORT_OK && dialled.decision == Decision::kTaken;
-    if (*isTaken) code = makeWay(to, peer, std::move(dialled.rails), deadline, why, &way);
+    if (*isTaken) code = makeWay({id, peer.rank, dialled.key}, peer, std::move(dialled.rails), deadline, why, &way);
     const Lock lock(lock_);
     if (way != nullptr) know(std::move(way));
     return code;

@@ -224,11 +224,12 @@ int dial(const Party& self, const Address& peer, Clock::time_point deadline, con
   if (dialled->decision != Decision::kTaken) return KOLO_TRANSPORT_OK;
   dialled->rails.resize(railsBetween(self.address, peer));
   dialled->rails[0] = decided->takeSocket();
+  dialled->key = decided->key();
   return dialOthers(self, peer, dialled->place, set, deadline, why, &dialled->rails);
 }
 
-int failUncalled(const Why& why, std::uint32_t peer) {
-  const int errnum = Listener::instance().refusedFor();
+int failUncalled(const Party& self, const Why& why, std::uint32_t peer) {
+  const int errnum = self.listener().refusedFor();
   return why.fail(KOLO_TRANSPORT_ERROR, "rank %u says that it makes the connection, and does not%s%s", peer,
                   errnum != 0 ? "; connections to this rank were refused: " : "",
                   errnum != 0 ? ErrorText(errnum).text : "");

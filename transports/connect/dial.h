@@ -11,6 +11,7 @@ namespace kolo::connect {
 struct Dialled {
   Decision decision = Decision::kHave;
   std::vector<Socket> rails;  // if kTaken
+  Key key;                    // of the first of them
   Place place;
 };
 
@@ -20,6 +21,6 @@ int dial(const Party& self, const Address& peer, Clock::time_point deadline, con
 
 // The peer has said that it makes the connection, and the time is over. ERROR, with this process's own part in that: it
 // may have refused the peer for want of file descriptors.
-int failUncalled(const Why& why, std::uint32_t peer);
+int failUncalled(const Party& self, const Why& why, std::uint32_t peer);
 
 }  // namespace kolo::connect

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <mutex>
+#include <string>
 
 namespace kolo::connect {
 namespace {
@@ -18,12 +20,22 @@ IdKey keyOf(const Id& id) {
   return key;
 }
 
-Listener::Listener() : Server("kolo-net", kClientTime) {}
+Listener::Listener(const std::optional<network::Address>& only) : Server("kolo-net", kClientTime), only_(only) {}
+
+Listener& Listener::at(const std::optional<network::Address>& only) {
+  struct All {
+    std::mutex mutex;
+    std::map<std::string, Listener> listeners;  // few: of each address of this host one
+  };
+  All& all = ofThisProcess<All>();
+  const std::lock_guard lock(all.mutex);
+  return all.listeners.try_emplace(only.has_value() ? only->text() : "", only).first->second;
+}
 
 int Listener::add(const Id& device, const Key& key, std::uint32_t rank, const settings::Ports& ports, Callee* callee) {
   {
     const std::lock_guard lock(state_);
-    ports_ = ports;
+    if (members_.empty()) ports_ = ports;
     members_[keyOf(device)] = {{key, rank}, callee};
   }
   const int errnum = acquire();
@@ -55,7 +67,7 @@ int Listener::refusedFor() {
 }
 
 int Listener::listen(Socket& listener) {
-  network::Listening made = network::listenAt(nullptr, ports_);
+  network::Listening made = network::listenAt(only_.has_value() ? &*only_ : nullptr, ports_);
   listener = std::move(made.socket);
   port_ = made.port;
   return made.errnum;
@@ -126,10 +138,10 @@ const Directory::Entry* Listener::find(const Id& device) const {
 }
 
 // The first connection of a set is decided upon by the device; the others follow it.
-Decision Listener::decide(const Hello& hello) {
+Decision Listener::decide(const Hello& hello, const Key& key) {
   const auto member = members_.find(keyOf(hello.to));
   const auto at = sets_.find(keyOf(hello.set));
-  const Caller caller{keyOf(hello.from), hello.fromRank};
+  const Caller caller{keyOf(hello.from), hello.fromRank, key};
   if (member == members_.end()) return Decision::kHave;
   if (hello.rail != 0) {
     const bool isExpected = at != sets_.end() && at->second.from.device == caller.device &&

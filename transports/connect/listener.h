@@ -1,5 +1,6 @@
 // Where the devices of this process are dialled: one listening socket for IPv4 and IPv6, and one background thread,
-// from the first device to the last.
+// from the first device to the last. Devices that are to be reached at one address alone, as those of communicators
+// within one host are, have a listener at that address.
 //
 // Thread safety: all functions, from any thread.
 // Invariants: callees are called with the lock held, so that none is called after its remove().
@@ -7,6 +8,7 @@
 
 #include <array>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "answer.h"
@@ -17,10 +19,11 @@ namespace kolo::connect {
 using IdKey = std::array<unsigned char, sizeof(Id)>;
 IdKey keyOf(const Id& id);
 
-// The rank that has dialled, proven.
+// The rank at the other end of a way's connections, proven.
 struct Caller {
   IdKey device;
   std::uint32_t rank;
+  Key key;  // of the first connection
 };
 
 // A device that can be dialled. Called by the listener's thread; must not call the listener, nor block.
@@ -38,10 +41,12 @@ class Callee {
 
 class Listener : private network::Server, private Directory {
  public:
-  static Listener& instance() { return ofThisProcess<Listener>(); }
+  explicit Listener(const std::optional<network::Address>& only);
+  // That of the address, or of all of them (nothing).
+  static Listener& at(const std::optional<network::Address>& only);
 
-  // Lets others dial the device. 0, or an errno; each success is paired with one remove(). ports: where to listen, if
-  // this is the first device.
+  // Lets others dial the device. 0, or an errno; each success is paired with one remove(). ports: to listen at, if this
+  // is the first device.
   int add(const Id& device, const Key& key, std::uint32_t rank, const settings::Ports& ports, Callee* callee);
   void remove(const Id& device);
   // Valid while a device is there.
@@ -50,7 +55,6 @@ class Listener : private network::Server, private Directory {
   int refusedFor();
 
  private:
-  friend Listener& kolo::ofThisProcess<Listener>();
   struct Member {
     Entry entry;
     Callee* callee;
@@ -63,7 +67,6 @@ class Listener : private network::Server, private Directory {
     Clock::time_point since;
   };
 
-  Listener();
   int listen(Socket& listener) override;
   Clock::time_point attend(Clock::time_point now) override;
   void end() override;
@@ -71,9 +74,10 @@ class Listener : private network::Server, private Directory {
   std::string refusal(int errnum) override;
   void hasRefused(int errnum) override;
   const Entry* find(const Id& device) const override;
-  Decision decide(const Hello& hello) override;
+  Decision decide(const Hello& hello, const Key& key) override;
   void take(Answer& client) override;
 
+  const std::optional<network::Address> only_;
   // Under state_.
   settings::Ports ports_;
   std::map<IdKey, Member> members_;

@@ -27,6 +27,11 @@ unsigned char railsFor(const std::vector<Place>& places) {
   return fastest >= network::speedClass(100000) ? 4 : fastest >= network::speedClass(25000) ? 2 : 1;
 }
 
+bool isOneHost(const koloTransportHost& host) {
+  constexpr std::size_t kEnd = offsetof(koloTransportHost, isOneHost) + sizeof host.isOneHost;
+  return host.size >= kEnd && host.isOneHost != 0;
+}
+
 int publish(const koloTransportHost& host, const Wishes& wishes, Party* party, const Why& why) {
   if (const int errnum = network::ownPlaces(&party->own); errnum != 0) {
     return why.fail(KOLO_TRANSPORT_ERROR, "listing the network interfaces: %s", ErrorText(errnum).text);
@@ -38,7 +43,14 @@ int publish(const koloTransportHost& host, const Wishes& wishes, Party* party, c
   if (chosen.empty()) return why.fail(KOLO_TRANSPORT_ERROR, "%s", problem.c_str());
   party->best = chosen.front();
   Address& address = party->address;
-  const bool hasMore = network::leavesOut(chosen, network::packPlaces(chosen, address.places));
+  const auto loopback =
+      std::find_if(party->own.begin(), party->own.end(), [](const Place& own) { return own.isLoopback(); });
+  const bool isLocal = isOneHost(host) && wishes.interfaces.empty() && loopback != party->own.end();
+  const std::vector<Place> told = isLocal ? std::vector<Place>{*loopback} : chosen;
+  // At the one address that this, or the user's choice of interfaces, has left, or at all of this host's.
+  const bool isOnly = told.size() == 1 && (isLocal || !wishes.interfaces.empty());
+  party->only = isOnly ? std::optional(told.front().address()) : std::nullopt;
+  const bool hasMore = network::leavesOut(told, network::packPlaces(told, address.places));
   const std::size_t first = wishes.interfaces.find_first_not_of(" \t");
   const bool isOrdered = first != std::string_view::npos && wishes.interfaces[first] != '^';
   address.flags =
@@ -62,8 +74,10 @@ int openParty(const koloTransportHost& host, const Wishes& wishes, Callee* calle
   nameNetwork(host, &address.network);
   if (const int code = publish(host, wishes, party, why); code != KOLO_TRANSPORT_OK) return code;
   if (host.ranks > 1) {
-    const settings::Ports ports = settings::parsePorts(wishes.ports).value();  // checked with the other settings
-    const int errnum = Listener::instance().add(address.device, party->key, address.rank, ports, callee);
+    const bool isLocal = party->only.has_value() && party->only->isLoopback();  // where no firewall matters
+    const settings::Ports ports =
+        isLocal ? settings::Ports() : settings::parsePorts(wishes.ports).value();  // checked with the other settings
+    const int errnum = party->listener().add(address.device, party->key, address.rank, ports, callee);
     if (errnum == EADDRINUSE && !ports.isAny()) {
       return why.fail(KOLO_TRANSPORT_ERROR,
                       "listening for the other ranks: all %d ports of KOLO_PORT_RANGE=%d-%d are in use on this host",
@@ -73,14 +87,14 @@ int openParty(const koloTransportHost& host, const Wishes& wishes, Callee* calle
       return why.fail(KOLO_TRANSPORT_ERROR, "listening for the other ranks: %s", ErrorText(errnum).text);
     }
     party->listens = true;
-    address.port = Listener::instance().port();
+    address.port = party->listener().port();
   }
   prove(address, party->key);
   return KOLO_TRANSPORT_OK;
 }
 
 void closeParty(Party& party) {
-  if (party.listens) Listener::instance().remove(party.address.device);
+  if (party.listens) party.listener().remove(party.address.device);
   party.listens = false;
   sodium_memzero(&party.key, sizeof party.key);
 }

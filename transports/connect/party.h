@@ -4,6 +4,7 @@
 // Thread safety: as the transport table demands: one party from one thread at a time, different ones concurrently.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -31,6 +32,9 @@ struct Party : Member {
   Place best;              // of those that they are told
   int silenceMs;           // how long a peer's host may be silent
   bool listens = false;
+  std::optional<network::Address> only;  // at which it listens; nothing: at all
+
+  Listener& listener() const { return Listener::at(only); }
 
   // How long a device waits at its end for peers to take what it has sent: longer than for a link, since the peers may
   // be busy with something else.

@@ -8,13 +8,13 @@
 
 namespace kolo::connect {
 
-Key connectionKey(const Key& communicators, const Hello& hello, const Challenge& challenge) {
+Key connectionKey(const KeyExchange& mine, const KeyExchange::Share& theirs, const Hello& hello,
+                  const Challenge& challenge) {
+  std::string said(reinterpret_cast<const char*>(&hello), sizeof hello);
+  said.append(reinterpret_cast<const char*>(&challenge), sizeof challenge);
+  const KeyExchange::Key agreed = mine.finish(theirs, said);
   Key key;
-  crypto_generichash_state state;
-  crypto_generichash_init(&state, communicators.bytes, sizeof communicators.bytes, sizeof key.bytes);
-  crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(&hello), sizeof hello);
-  crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(&challenge), sizeof challenge);
-  crypto_generichash_final(&state, key.bytes, sizeof key.bytes);
+  std::copy(agreed.begin(), agreed.end(), key.bytes);
   return key;
 }
 

@@ -2,16 +2,17 @@
 // connection.
 //
 //   dialler                                          listener
-//   Hello       who I am, whom I want, a nonce  ->
-//                                               <-   Challenge   a nonce, or why not
+//   Hello       who I am, whom I want, a share  ->
+//                                               <-   Challenge   a share, or why not
 //   Claim       proof, and filling              ->
 //                                               <-   Reply       proof, and filling
 //   Commit      this connection it shall be     ->
 //                                               <-   Verdict     it is, or another one
 //
-// All are fixed-size, little-endian, and from Claim on proven by a key of this connection: from the communicator's
-// secret and both nonces. The filling is as long as several of the connection's largest segments, for there are ways
-// that small packets pass and large ones do not (a tunnel whose smaller packet size nobody tells the ends).
+// All are fixed-size, little-endian, and from Claim on proven by a key of this connection, from the exchange of shares
+// by the communicator's secret (network/key_exchange.h). The filling is as long as several of the connection's largest
+// segments, for there are ways that small packets pass and large ones do not (a tunnel whose smaller packet size nobody
+// tells the ends).
 //
 // Thread safety: pure functions and plain data.
 #pragma once
@@ -23,16 +24,18 @@
 
 #include "../common/proof.h"
 #include "../common/why.h"
+#include "network/key_exchange.h"
 #include "network/place.h"
 
 namespace kolo::connect {
 
 using namespace common;
+using network::KeyExchange;
 using network::Made;
 using network::Place;
 
 // Of the messages and of what follows them. Ends of different versions refuse each other, naming both.
-inline constexpr std::uint16_t kVersion = 1;
+inline constexpr std::uint16_t kVersion = 2;
 
 static_assert(std::endian::native == std::endian::little, "what travels is little-endian");
 
@@ -68,7 +71,7 @@ struct Hello {
   Id from;
   Id to;
   Id set;  // random, one for each time that the dialler dials
-  Nonce nonce;
+  KeyExchange::Share share;
 };
 
 enum class Status : std::uint32_t {
@@ -84,7 +87,7 @@ struct Challenge {
   std::uint16_t unused;
   Status status;
   std::uint64_t detail;
-  Nonce nonce;
+  KeyExchange::Share share;
 };
 
 struct Claim {
@@ -131,8 +134,9 @@ inline constexpr std::size_t kVersionedHead = 10;
 inline constexpr std::size_t kMostRails = KOLO_TRANSPORT_MAX_RAILS;
 inline constexpr std::size_t kMostFilling = std::size_t{64} << 10;
 
-// Of one connection: both ends' nonces, and all that they have said of themselves, are in it.
-Key connectionKey(const Key& communicators, const Hello& hello, const Challenge& challenge);
+// Of one connection: both ends' shares, and all that they have said of themselves, are in it.
+Key connectionKey(const KeyExchange& mine, const KeyExchange::Share& theirs, const Hello& hello,
+                  const Challenge& challenge);
 
 // Bytes of filling that try a connection's largest segments.
 std::size_t fillingBytes(int fd);

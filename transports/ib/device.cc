@@ -16,10 +16,9 @@ int Device::open(const koloTransportHost& host, koloTransportBlob* address, cons
   logTo(host);
   settings_ = readSettings(host);
   if (const int code = openMember(host, kPurpose, &party_, why); code != KOLO_TRANSPORT_OK) return code;
-  key_ = deriveKey(host.communicator, "kolo transport ib lanes");
   if (const int code = nics_.open(settings_, why); code != KOLO_TRANSPORT_OK) return code;
   if (const int code = makeProbes(why); code != KOLO_TRANSPORT_OK) return code;
-  home_.emplace(Home{nics_, regions_, settings_, key_, probeRoom_.data(), probes_->target(), logger()});
+  home_.emplace(Home{nics_, regions_, settings_, probeRoom_.data(), probes_->target(), logger()});
   service_.reset(new Service(*home_, *this));
   if (const int errnum = host.ranks > 1 ? service_->start() : 0; errnum != 0) {
     return why.fail(KOLO_TRANSPORT_ERROR, "starting a thread: %s", ErrorText(errnum).text);
@@ -60,7 +59,6 @@ Device::~Device() {
   (void)takeArrived();  // ways are of the NICs, which end before the connector
   ways_.clear();
   if (probes_ != nullptr) regions_.release(probes_);
-  sodium_memzero(&key_, sizeof key_);
 }
 
 // ---- the listener's and the service's threads

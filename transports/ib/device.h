@@ -75,7 +75,6 @@ class Device final : private connect::Connector<Way>, private Service::Owner {
   int describe(Link& link, const koloTransportPut& put, const Why& why, Request* request);
 
   connect::Party party_{};
-  Key key_{};  // of what is said after a connection was proven
   Settings settings_;
   Nics nics_;
   Regions regions_;

@@ -72,12 +72,12 @@ bool Greeting::hear(Kind kind, Message* message) {
   talk_.forget();
   bool isSensible = message->ports <= kMostPorts && message->lanes <= kMostLanes;
   for (const PortAddress& port : message->port) isSensible = isSensible && port.nic < kMostNics;
-  if (isProven(*message, home_.key) && message->kind == kind && isSensible) return true;
+  if (isProven(*message, peer_.key) && message->kind == kind && isSensible) return true;
   return fail("an answer that means nothing");
 }
 
 void Greeting::say(Message* message) {
-  prove(*message, home_.key);
+  prove(*message, peer_.key);
   talk_.say(*message);
 }
 
@@ -258,7 +258,7 @@ std::uint8_t Greeting::checkProbes(std::uint8_t mask) const {
 bool Greeting::conclude(std::uint8_t mask) {
   if (!talk_.flush() && talk_.failed() != 0) return fail("the connection ended");
   if (mask == 0) return fail("no lane is left");
-  way_ = std::make_unique<Way>(peer_, std::move(talk_), home_.key, home_.regions);
+  way_ = std::make_unique<Way>(peer_, std::move(talk_), home_.regions);
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     if (has(mask, i)) way_->lanes.push_back(std::move(lanes_[i]));
   }

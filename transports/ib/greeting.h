@@ -15,7 +15,6 @@ struct Home {
   Nics& nics;
   Regions& regions;
   const Settings& settings;
-  const Key& key;
   unsigned char* probes;  // kProbeBytes for each rank
   Target probesTarget;
   void (*log)(int level, const char* line);

@@ -401,7 +401,7 @@ void Way::sayClosed(std::size_t lane) {
   Message message{};
   message.kind = Kind::kClosed;
   message.lane = static_cast<std::uint8_t>(lane);
-  prove(message, key_);
+  prove(message, peer.key);
   const std::lock_guard lock(talkLock_);
   talk_.say(message);
   (void)talk_.flush();  // some hundred bytes on a connection that carries nothing else: there is room
@@ -421,7 +421,8 @@ Way::Heard Way::hear() {
       talk_.copyHeard(&message);
       talk_.forget();
     }
-    if (!isProven(message, key_) || message.kind != Kind::kClosed || message.lane >= lanes.size()) return Heard::kEnded;
+    if (!isProven(message, peer.key) || message.kind != Kind::kClosed || message.lane >= lanes.size())
+      return Heard::kEnded;
     Lane& lane = *lanes[message.lane];
     close(lane);  // before it is said, for the peer then repeats what it has sent
     sayClosed(message.lane);

@@ -37,8 +37,8 @@ using connect::Clock;
 
 class Way {
  public:
-  Way(connect::Caller whose, network::Talk connection, const Key& key, Regions& regions)
-      : peer(whose), key_(key), regions_(regions), talk_(std::move(connection)) {}
+  Way(connect::Caller whose, network::Talk connection, Regions& regions)
+      : peer(whose), regions_(regions), talk_(std::move(connection)) {}
 
   enum class Outcome { kAccepted, kBusy, kLost };
   // Counts it in its load.
@@ -110,7 +110,6 @@ class Way {
   bool postTo(const Target& word, std::uint64_t value);
   int indexOf(const Lane& lane) const;
 
-  const Key& key_;
   Regions& regions_;
   std::vector<Rail> rails_;
   Clock::time_point failedAt_{};   // the last lane that the peer has not closed yet; 0: none

@@ -11,7 +11,7 @@
 //   Proven   the same of mine, among those                 ->
 //   Closed   of one lane: nothing that comes by it is taken any more   (either side, at any time after)
 //
-// All are one fixed-size, little-endian structure, proven by the communicator's key.
+// All are one fixed-size, little-endian structure, proven by the key of that connection.
 //
 // Thread safety: plain data.
 #pragma once
