@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/forever.h"
 #include "base/fork.h"
 
 namespace kolo {
@@ -42,17 +43,22 @@ OfProcess::OfProcess() {
   std::memcpy(identity.data(), parts, sizeof parts);
 }
 
+// Read when the library is loaded: later the process may have no descriptor for it, and pass for one of another host.
+struct BootId {
+  char text[64] = {};
+  BootId() {
+    std::FILE* const file = std::fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (file == nullptr) return;
+    if (std::fgets(text, sizeof text, file) == nullptr) text[0] = '\0';
+    std::fclose(file);
+  }
+};
+Forever<BootId> loaded;
+
 }  // namespace
 
 const Identity& processIdentity() { return ofThisProcess<OfProcess>().identity; }
 
-std::string bootId() {
-  char text[64] = {};
-  std::FILE* const file = std::fopen("/proc/sys/kernel/random/boot_id", "re");
-  if (file == nullptr) return {};
-  const bool got = std::fgets(text, sizeof text, file) != nullptr;
-  std::fclose(file);
-  return got ? text : "";
-}
+std::string_view bootId() { return loaded.object.text; }
 
 }  // namespace kolo

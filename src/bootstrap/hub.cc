@@ -18,10 +18,11 @@ SharedFrame shared(Encoder& encoder) { return std::make_shared<const std::string
 
 }  // namespace
 
-void Hub::admit(Socket socket, const Session& session) {
-  const auto member = std::make_shared<Member>();
+void Hub::admit(Socket&& socket, const Session& session) {
+  std::set<MemberPtr> admitted{std::make_shared<Member>()};
+  const MemberPtr member = *admitted.begin();
   member->channel = std::make_shared<Channel>(reactor_, std::move(socket), session);
-  unjoined_.insert(member);
+  unjoined_.merge(admitted);  // from here on nothing throws
   const Status started = withoutExceptions([&, self = shared_from_this()] {
     return member->channel->start(
         {.onFrame = [self, member](std::string_view bytes) { return self->onFrame(member, bytes); },
@@ -29,9 +30,12 @@ void Hub::admit(Socket socket, const Session& session) {
   });
   if (started.ok()) return;
   unjoined_.erase(member);
-  log::warn("a rank was turned away: {}", started.message());
   member->channel->close();
-  failJob(error(koloRemoteError, "pid {} on {} cannot serve all ranks: {}", ::getpid(), hostName(), started.message()));
+  (void)insist([&] {
+    log::warn("a rank was turned away: {}", started.message());
+    failJob(
+        error(koloRemoteError, "pid {} on {} cannot serve all ranks: {}", ::getpid(), hostName(), started.message()));
+  });
 }
 
 void Hub::hasRefused(const std::string& where) {
@@ -245,10 +249,9 @@ void Hub::onClosed(const MemberPtr& member, std::string_view why) {
   lastDeath_ = describe(*member);
   std::string farewell = fmt::format("{} died: {}", lastDeath_, why);
   newlyDead_.reserve(newlyDead_.size() + 1);
-  if (newlyDead_.empty()) {
-    // After the events of this round: deaths of one moment, a node's or a job's, are told in one frame.
-    reactor_.post([self = shared_from_this()] { self->flushDeaths(); });
-  }
+  // After the events of this round: deaths of one moment, a node's or a job's, are told in one frame. For each of them,
+  // since one that there is no memory for now is told with the next.
+  reactor_.post([self = shared_from_this()] { self->flushDeaths(); });
   newlyDead_.push_back(member->rank);
   goneFromJob(member->rank, State::kDead, std::move(farewell));
 }
@@ -280,6 +283,7 @@ void Hub::finish() {
 
 // The dead stay noted until all have been told: for want of memory, this may be done again.
 void Hub::flushDeaths() {
+  if (newlyDead_.empty()) return;
   const auto slotOf = [this](int rank) -> const Slot& { return slots_[static_cast<std::size_t>(rank)]; };
   std::stable_partition(newlyDead_.begin(), newlyDead_.end(), [&](int rank) { return slotOf(rank).known.empty(); });
   for (const Slot& slot : slots_) {

@@ -57,7 +57,8 @@ class Hub : public std::enable_shared_from_this<Hub> {
   // The process exits.
   void end() { runToldTasks(); }
   // Takes over a connection whose other end has proved that it holds the secret.
-  void admit(Socket socket, const Session& session);
+  // The socket stays the caller's if this throws.
+  void admit(Socket&& socket, const Session& session);
   // Somebody there has named this job and then not proved that it holds the secret. It may be a rank, whose user is
   // told; nothing else follows from what a stranger says.
   void hasRefused(const std::string& where);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/fork.h"
+#include "base/insist.h"
 #include "base/log.h"
 #include "bootstrap/greeting.h"
 
@@ -139,7 +140,9 @@ class Listener::Candidate final : public network::Stranger {
   // Becomes a member, unless the hub's time is over since the greeting.
   void enter() override {
     const std::shared_ptr<Hub> hub = listener_.hubOf(greeting_.tag());
-    if (hub != nullptr) hub->admit(greeting_.takeSocket(), greeting_.session());
+    if (hub == nullptr) return;
+    Socket socket = greeting_.takeSocket();
+    (void)insist([&] { hub->admit(std::move(socket), greeting_.session()); });
   }
 
  private:

@@ -31,10 +31,14 @@ struct Started {
   Reactor* reactor = nullptr;
 };
 
+constexpr auto kUntilNextTry = std::chrono::seconds(1);
+
 // A task for which there is no memory is begun again. What has not been done in the end is not: those who wait for it
 // have deadlines.
-void attempt(const Reactor::Task& task) {
-  if (!insist(task)) log::message(log::Level::kError, "a task of the control plane was not done");
+bool attempt(const Reactor::Task& task) {
+  if (insist(task)) return true;
+  log::message(log::Level::kError, "a task of the control plane was not done");
+  return false;
 }
 
 // What other threads wait for: on their stack, so that it needs no memory. What it throws is theirs.
@@ -194,22 +198,26 @@ void Reactor::runPosted() {
     const std::lock_guard lock(mutex_);
     running_.swap(posted_);
   }
-  for (const Task& task : running_) attempt(task);
+  for (const Task& task : running_) (void)attempt(task);
   running_.clear();
 }
 
 void Reactor::runLater() {
   while (!later_.empty()) {
-    for (const Task& task : std::exchange(later_, {})) attempt(task);
+    for (const Task& task : std::exchange(later_, {})) (void)attempt(task);
   }
 }
 
+// A timer whose task was not done comes again: others wait for it, and nothing else would begin it.
 void Reactor::runTimers() {
   const Clock::time_point now = Clock::now();
   while (!timers_.empty() && timers_.begin()->first.first <= now) {
-    auto node = timers_.extract(timers_.begin());
-    timerTimes_.erase(node.key().second);
-    attempt(node.mapped());
+    auto timer = timers_.extract(timers_.begin());
+    auto time = timerTimes_.extract(timer.key().second);
+    if (attempt(timer.mapped())) continue;
+    timer.key().first = time.mapped() = Clock::now() + kUntilNextTry;
+    timers_.insert(std::move(timer));
+    timerTimes_.insert(std::move(time));  // there is room, where it was
   }
 }
 
@@ -293,7 +301,7 @@ void Reactor::run() {
     runTimers();
     runLater();
   }
-  attempt([this] {
+  (void)attempt([this] {
     for (const auto& [fd, source] : std::unordered_map<int, std::shared_ptr<Source>>(sources_)) source->onEnd();
   });
 }

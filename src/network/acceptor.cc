@@ -106,10 +106,20 @@ bool Acceptor::advanceAll() {
   return isOpen() && !isPaused() && polls[0].revents != 0;
 }
 
+// A stranger for whom there is no memory has to come again: what it has said is lost.
+Stranger::Outcome Acceptor::outcomeOf(Stranger& who) {
+  try {
+    proven_.reserve(proven_.size() + 1);
+    return who.advance();
+  } catch (const std::bad_alloc&) {
+    return Stranger::Outcome::kOver;
+  }
+}
+
 // Returns the one after it.
 Acceptor::Places::iterator Acceptor::advance(Places::iterator place) {
   const bool wasExpected = place->who->isExpected();
-  const Stranger::Outcome outcome = place->who->advance();
+  const Stranger::Outcome outcome = outcomeOf(*place->who);
   if (outcome != Stranger::Outcome::kGoesOn || place->who->isExpected() != wasExpected) ++answered_;
   if (outcome == Stranger::Outcome::kGoesOn) return std::next(place);
   if (outcome == Stranger::Outcome::kOver) return drop(place);

@@ -107,6 +107,7 @@ class Acceptor {
   };
 
   bool advanceAll();
+  Stranger::Outcome outcomeOf(Stranger& who);
   Places::iterator advance(Places::iterator place);
   bool accept();
   std::optional<Crowd> crowdIfFull() const;

@@ -89,8 +89,7 @@ int ownPlaces(std::vector<Place>* places) {
 }
 
 std::string stackName(std::string_view fallback) {
-  std::string name = bootId();
-  if (name.empty()) name = fallback;
+  std::string name(bootId().empty() ? fallback : bootId());
   struct stat info {};
   (void)stat("/proc/self/ns/net", &info);
   return name + " " + std::to_string(info.st_dev) + " " + std::to_string(info.st_ino);

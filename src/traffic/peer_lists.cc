@@ -30,6 +30,12 @@ bool mapSegments(std::vector<std::uint64_t>& memory, int rank, const links::Wind
 bool isSound(const Segments& list, const device::PeerSegments& theirs) {
   return list.id == theirs.id && list.bytes <= device::kMostListBytes && list.isWhole();
 }
+// Whether there are addresses from the one so far below the segment's data to the one so far above it.
+bool hasAddresses(const Segment& segment, std::int64_t low, std::uint64_t high) {
+  const auto data = reinterpret_cast<std::uint64_t>(segment.data);
+  std::uint64_t end = 0;
+  return !__builtin_add_overflow(data, low, &end) && !__builtin_add_overflow(data, high, &end);
+}
 // Whether the elements, and the bytes of memory that they lie among, are numbers that can be; extentOf() and
 // runInRows() then calculate without overflow. elements: how many the segment has from its first one on.
 bool isSound(const device::Strides& rows, const Segment& segment, std::uint64_t elements) {
@@ -46,7 +52,8 @@ bool isSound(const device::Strides& rows, const Segment& segment, std::uint64_t 
     if (__builtin_add_overflow(end, reach, &end)) return false;
   }
   std::int64_t bytes = 0;
-  return !__builtin_sub_overflow(high, low, &bytes) && segment.first <= there && elements <= there - segment.first;
+  return !__builtin_sub_overflow(high, low, &bytes) && segment.first <= there && elements <= there - segment.first &&
+         hasAddresses(segment, low, static_cast<std::uint64_t>(high));
 }
 
 // previousEnd: of the segments before this one of its buffer, in whole grains.
@@ -65,7 +72,8 @@ bool isSound(const Segment& segment, const device::Strides* strides, std::uint64
   const std::uint64_t elements = segment.bytes / segment.transferElementBytes;
   if (segment.strides != 0) return isSound(strides[segment.strides - 1], segment, elements);
   std::uint64_t bytes = 0;
-  return !__builtin_mul_overflow(elements, std::uint64_t{segment.elementBytes}, &bytes);
+  return !__builtin_mul_overflow(elements, std::uint64_t{segment.elementBytes}, &bytes) &&
+         hasAddresses(segment, 0, bytes);
 }
 
 // Of one buffer: datatypes that there are, in elements of their size, one segment behind the other.

@@ -117,8 +117,8 @@ TEST_CASE("a connection for whose frames there is no memory ends at both ends", 
   std::array<int, 2> ends{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0);
   const Socket other(ends[1]);
-  const auto channel =
-      std::make_shared<Channel>(reactor, Socket(ends[0]), Session(Session::Side::kHub, Secret{}, "client", "hub"));
+  const auto channel = std::make_shared<Channel>(
+      reactor, Socket(ends[0]), Session(Session::Side::kHub, KeyExchange(Secret{}), {}, "client", "hub"));
   std::atomic<bool> isClosed{false};
   std::optional<Shortage> shortage;
   REQUIRE(reactor.call([&] {

@@ -222,7 +222,7 @@ TEST_CASE("frames of a hub altered at random end the connection, and nothing els
     const auto answer = std::make_shared<PendingAnswer>();
     exchange->blobs.resize(3);
     hub.onReactor([&] {
-      hub.link->gather({1, 1}, exchange, frame(Frame::kGather).take());
+      hub.link->gather({1, 1}, exchange, std::make_shared<const std::string>(frame(Frame::kGather).take()));
       hub.link->ask(1, 1, "news", answer);
     });
     for (int i = 0; i < 50; ++i) hub.tell(randomFrame(random, Frame::kWelcome, 11));
@@ -447,7 +447,7 @@ TEST_CASE("who names a job without its secret is mentioned to the ranks that wai
   IdContents wrong = contentsOf(id);
   wrong.secret.back() ^= 1;
   REQUIRE(join(encodeId(wrong), 1, 2, kPatienceMs).status().code() == koloUnreachable);
-  const Status waited = join(id, 0, 2, 300).status();
+  const Status waited = join(id, 0, 2, 2000).status();
   CHECK(waited.code() == koloTimeout);
   CHECK(contains(waited.message(), "somebody at"));
   CHECK(contains(waited.message(), "a rank whose KOLO_SECRET is not set or is another one"));

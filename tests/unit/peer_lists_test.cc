@@ -185,7 +185,10 @@ TEST_CASE("S1.5 what is no table of the list that a peer offered is not kept, an
       [](Table& table) {
         table.strides().shape[0] = std::uint64_t{1} << 32;
         table.strides().strides[0] = std::int64_t{1} << 32;
-      }};
+      },
+      // addresses below the first and behind the last that there can be
+      [](Table& table) { table.segment(0).data = reinterpret_cast<unsigned char*>(0x12); },
+      [](Table& table) { table.segment(1).data = reinterpret_cast<unsigned char*>(UINT64_MAX - 62); }};
   Keeper keeper;
   if (!keeper.canRead()) return;
   for (const auto& change : changes) {

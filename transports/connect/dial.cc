@@ -229,7 +229,7 @@ int dial(const Party& self, const Address& peer, Clock::time_point deadline, con
 }
 
 int failUncalled(const Party& self, const Why& why, std::uint32_t peer) {
-  const int errnum = self.listener().refusedFor();
+  const int errnum = self.listener->refusedFor();
   return why.fail(KOLO_TRANSPORT_ERROR, "rank %u says that it makes the connection, and does not%s%s", peer,
                   errnum != 0 ? "; connections to this rank were refused: " : "",
                   errnum != 0 ? ErrorText(errnum).text : "");

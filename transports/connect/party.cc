@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "network/silence.h"
 
@@ -77,7 +78,8 @@ int openParty(const koloTransportHost& host, const Wishes& wishes, Callee* calle
     const bool isLocal = party->only.has_value() && party->only->isLoopback();  // where no firewall matters
     const settings::Ports ports =
         isLocal ? settings::Ports() : settings::parsePorts(wishes.ports).value();  // checked with the other settings
-    const int errnum = party->listener().add(address.device, party->key, address.rank, ports, callee);
+    Listener& listener = Listener::at(party->only);
+    const int errnum = listener.add(address.device, party->key, address.rank, ports, callee);
     if (errnum == EADDRINUSE && !ports.isAny()) {
       return why.fail(KOLO_TRANSPORT_ERROR,
                       "listening for the other ranks: all %d ports of KOLO_PORT_RANGE=%d-%d are in use on this host",
@@ -86,16 +88,16 @@ int openParty(const koloTransportHost& host, const Wishes& wishes, Callee* calle
     if (errnum != 0) {
       return why.fail(KOLO_TRANSPORT_ERROR, "listening for the other ranks: %s", ErrorText(errnum).text);
     }
-    party->listens = true;
-    address.port = party->listener().port();
+    party->listener = &listener;
+    address.port = listener.port();
   }
   prove(address, party->key);
   return KOLO_TRANSPORT_OK;
 }
 
 void closeParty(Party& party) {
-  if (party.listens) party.listener().remove(party.address.device);
-  party.listens = false;
+  if (Listener* const listener = std::exchange(party.listener, nullptr); listener != nullptr)
+    listener->remove(party.address.device);
   sodium_memzero(&party.key, sizeof party.key);
 }
 

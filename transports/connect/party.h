@@ -28,13 +28,11 @@ struct Wishes {
 
 struct Party : Member {
   Address address;
-  std::vector<Place> own;  // of this host, also those that no peer is told
-  Place best;              // of those that they are told
-  int silenceMs;           // how long a peer's host may be silent
-  bool listens = false;
+  std::vector<Place> own;                // of this host, also those that no peer is told
+  Place best;                            // of those that they are told
+  int silenceMs;                         // how long a peer's host may be silent
   std::optional<network::Address> only;  // at which it listens; nothing: at all
-
-  Listener& listener() const { return Listener::at(only); }
+  Listener* listener = nullptr;          // null: nobody dials it
 
   // How long a device waits at its end for peers to take what it has sent: longer than for a link, since the peers may
   // be busy with something else.
