@@ -28,7 +28,7 @@ class KoloBackend final : public c10d::Backend {
   // pg_options of init_process_group and new_group.
   struct Options : c10d::Backend::Options {
     explicit Options(Milliseconds timeout = kBackendDefaultTimeout) : c10d::Backend::Options("kolo", timeout) {}
-    // Of c10d's since torch 2.15; so it says no "override".
+    // Of c10d's since torch 2.15; so it says no "override". NOLINTNEXTLINE(modernize-use-override)
     virtual c10::intrusive_ptr<c10d::Backend::Options> clone() const { return c10::make_intrusive<Options>(*this); }
 
     Settings settings;
@@ -86,7 +86,7 @@ class KoloBackend final : public c10d::Backend {
                                           const c10d::ReduceScatterOptions& options) override;
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& outputSplits,
                         std::vector<std::int64_t>& inputSplits, const c10d::AllToAllOptions& options) override;
-  // Of c10d's since torch 2.15; so it says no "override".
+  // Of c10d's since torch 2.15; so it says no "override". NOLINTNEXTLINE(modernize-use-override)
   virtual WorkPtr gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options);
 
   // ---- lists.cc

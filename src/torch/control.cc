@@ -166,7 +166,8 @@ void KoloBackend::startCoalescing() {
 }
 
 WorkPtr KoloBackend::defer(Operation&& operation, Milliseconds timeout, Call call) {
-  coalesced_.push_back({std::make_unique<Operation>(std::move(operation)), std::move(call), deadline(timeout)});
+  auto kept = std::make_unique<Operation>(std::move(operation));
+  coalesced_.push_back({std::move(kept), std::move(call), deadline(timeout)});
   return nullptr;
 }
 
