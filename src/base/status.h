@@ -29,10 +29,11 @@ class [[nodiscard]] Status {
   Status(const Status& other) noexcept : failure_(other.failure_) {
     if (failure_ != nullptr) failure_->copies.fetch_add(1, std::memory_order_relaxed);  // there is one already
   }
-  Status& operator=(Status other) noexcept {
+  Status& operator=(Status&& other) noexcept {
     std::swap(failure_, other.failure_);
     return *this;
   }
+  Status& operator=(const Status& other) noexcept { return *this = Status(other); }
   ~Status() {
     if (failure_ != nullptr) release();
   }

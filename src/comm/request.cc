@@ -36,22 +36,20 @@ std::int64_t Request::waitsSince(std::int64_t nowNs) {
 }
 
 bool Request::notify(koloNotifyFunction_t function, void* context, bool* isLate) {
-  Stream::Prepared notice = Stream::prepare([this](std::uint64_t) {
-    const InNotice inside;
-    giveNotice();
-    return Status();
-  });
+  auto notice = std::make_unique<Notice>(Notice{function, context, Stream::prepare([this](std::uint64_t) {
+                                                  const InNotice inside;
+                                                  giveNotice();
+                                                  return Status();
+                                                })});
   const std::lock_guard lock(mutex_);
   if ((state_.load(std::memory_order_relaxed) & kAsked) != 0) return false;
-  function_ = function;
-  context_ = context;
   notice_ = std::move(notice);
   *isLate = (add(kAsked) & kOver) != 0;
   return true;
 }
 
 void Request::giveNotice() {
-  callUsers(function_, status_.code(), status_.message().c_str(), context_);
+  callUsers(notice_->function, status_.code(), status_.message().c_str(), notice_->context);
   if (isDone(add(kTold))) delete this;
 }
 
@@ -66,7 +64,7 @@ void Request::renew() {
   sinceNs_.store(0, std::memory_order_relaxed);
   timeoutMs_ = caller.timeoutMs;
   status_ = {};
-  notice_.clear();
+  notice_.reset();
   first_ = {};
   others_.clear();
 }

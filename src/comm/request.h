@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -66,7 +67,7 @@ class Request {
   // giveNotice() must follow. Throws where there is no memory for the notice: once asked for, it needs none.
   bool notify(koloNotifyFunction_t function, void* context, bool* isLate);
   // After end() has said that giveNotice() must follow: that, for a stream.
-  Stream::Prepared takeNotice() { return std::move(notice_); }
+  Stream::Prepared takeNotice() { return std::move(notice_->task); }
   // Calls the function, and may free the request.
   void giveNotice();
   // The user has given it back. True: it is over, and the caller's; else it deletes itself when that is so.
@@ -89,9 +90,12 @@ class Request {
   int timeoutMs_;
   std::mutex mutex_;
   Status status_;
-  koloNotifyFunction_t function_ = nullptr;
-  void* context_ = nullptr;
-  Stream::Prepared notice_;
+  struct Notice {
+    koloNotifyFunction_t function;
+    void* context;
+    Stream::Prepared task;  // which gives it
+  };
+  std::unique_ptr<Notice> notice_;  // where one was asked for
   Weak<Communicator> first_;
   std::vector<Weak<Communicator>> others_;  // few requests have parts on several
 };
