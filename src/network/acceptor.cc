@@ -247,7 +247,7 @@ void Acceptor::tell(int fd, int errnum) {
 
 // By the descriptor that is kept for this.
 void Acceptor::refuse(int errnum) {
-  const std::unique_lock lock = withoutDials();
+  const std::unique_lock lock = lockDescriptors();
   for (int i = 0; i < kMostRefusedAtOnce; ++i) {
     spare_.close();
     const Socket client = acceptFrom(listener_);

@@ -19,8 +19,8 @@ namespace {
 
 // All that are open, by their number. Both locks are held over fork, so that the child finds everything intact.
 struct Registry {
-  std::mutex dials;  // held while an acceptor's spare descriptor is free, for some calls that do not block
-  std::mutex mutex;  // innermost of all
+  std::mutex descriptors;  // lockDescriptors(); for some calls that do not block
+  std::mutex mutex;        // innermost of all
   std::vector<bool> open;
 };
 
@@ -28,12 +28,12 @@ Registry& registry() {
   static auto* const instance = [] {
     static auto* const made = new Registry;  // never destroyed: threads may run while the process exits
     const auto before = [] {
-      made->dials.lock();
+      made->descriptors.lock();
       made->mutex.lock();
     };
     const auto after = [] {
       made->mutex.unlock();
-      made->dials.unlock();
+      made->descriptors.unlock();
     };
     const auto inChild = [] {
       for (std::size_t fd = 0; fd < made->open.size(); ++fd) {
@@ -41,7 +41,7 @@ Registry& registry() {
       }
       made->open.clear();
       made->mutex.unlock();
-      made->dials.unlock();
+      made->descriptors.unlock();
     };
     (void)pthread_atfork(before, after, inChild);
     return made;
@@ -103,10 +103,10 @@ void Socket::close() {
   ::close(fd);
 }
 
-std::unique_lock<std::mutex> withoutDials() { return std::unique_lock(registry().dials); }
+std::unique_lock<std::mutex> lockDescriptors() { return std::unique_lock(registry().descriptors); }
 
 Socket socketForDial(int family, int type) {
-  const std::unique_lock lock = withoutDials();
+  const std::unique_lock lock = lockDescriptors();
   return Socket(::socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 

@@ -39,14 +39,14 @@ class Socket {
   unsigned generation_ = 0;
 };
 
-// A socket to dial by; where there can be none, an empty one, and errno is set. It never takes the descriptor that an
-// acceptor frees for a moment to refuse a client: without that one later clients would get no answer.
+// A socket to dial by; where there can be none, an empty one, and errno is set.
 Socket socketForDial(int family, int type = SOCK_STREAM);
 // Begins to connect it: 0, or an errno. Once it is writable, connected() says what came of that: 0, or an errno.
 int startConnecting(const Socket& socket, const Address& to, std::uint16_t port);
 int connected(const Socket& socket);
-// While it is held, no dial of this process opens a socket.
-std::unique_lock<std::mutex> withoutDials();
+// Held while a descriptor is taken that stays, and by an acceptor while it has freed its spare one to refuse a client:
+// that one is not taken, for without it later clients would get no answer.
+std::unique_lock<std::mutex> lockDescriptors();
 
 bool isOutOfFiles(int errnum);
 // How many files this process may have open (RLIMIT_NOFILE); 0: not known.

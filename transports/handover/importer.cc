@@ -7,8 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -61,9 +63,21 @@ int connectOnce(int socket, const Address& address, const Descriptor& descriptor
                   address.pid, reason.text);
 }
 
-// Takes the message and the first file that came with it; *first is empty if none. False unless exactly a Reply came.
-bool receiveReply(int socket, Reply* reply, Socket* first, bool* filesLost) {
-  iovec part{reply, sizeof *reply};
+// Whether the exporter says that it has no descriptor, and so closes the connection; *told is then what it says.
+bool isRefusal(const void* message, ssize_t bytes, Hello* told) {
+  Hello hello;
+  if (bytes != sizeof hello) return false;
+  std::memcpy(&hello, message, sizeof hello);
+  if (!hasMagic(hello) || hello.outOfFiles == 0) return false;
+  *told = hello;
+  return true;
+}
+
+// Takes the message and the first file that came with it; *first is empty if none. kAgain: it is no reply; kOutOfFiles:
+// another connection needed the descriptor of this one (*told).
+int receiveReply(int socket, Reply* reply, Socket* first, bool* filesLost, Hello* told) {
+  unsigned char said[std::max(sizeof(Reply), sizeof(Hello))];
+  iovec part{said, sizeof said};
   alignas(cmsghdr) char room[CMSG_SPACE(4 * sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = &part;
@@ -71,8 +85,10 @@ bool receiveReply(int socket, Reply* reply, Socket* first, bool* filesLost) {
   message.msg_control = room;
   message.msg_controllen = sizeof room;
   *first = Socket();
+  const std::unique_lock lock = network::lockDescriptors();
   const ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | MSG_TRUNC);
-  if (got < 0) return false;
+  if (got < 0) return kAgain;
+  if (isRefusal(said, got, told)) return kOutOfFiles;
   *filesLost = (message.msg_flags & MSG_CTRUNC) != 0;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
@@ -84,7 +100,9 @@ bool receiveReply(int socket, Reply* reply, Socket* first, bool* filesLost) {
       if (!first->valid()) *first = std::move(taken);
     }
   }
-  return got == sizeof *reply && hasMagic(*reply);
+  if (got != sizeof *reply) return kAgain;
+  std::memcpy(reply, said, sizeof *reply);
+  return hasMagic(*reply) ? KOLO_TRANSPORT_OK : kAgain;
 }
 
 int judge(const Reply& reply, const Request& request, const Address& address, const Key& key, bool hasFile,
@@ -124,8 +142,7 @@ int askOnce(const Address& address, const Descriptor& descriptor, const Key& key
   if (!network::await(socket.fd(), POLLIN, deadline)) return kSilent;
   if (recv(socket.fd(), &hello, sizeof hello, MSG_DONTWAIT | MSG_TRUNC) != sizeof hello || !hasMagic(hello))
     return kAgain;
-  *told = hello;
-  if (hello.outOfFiles != 0) return kOutOfFiles;
+  if (isRefusal(&hello, sizeof hello, told)) return kOutOfFiles;
 
   Request request{};
   std::memcpy(request.serverNonce, hello.serverNonce, sizeof request.serverNonce);
@@ -137,7 +154,8 @@ int askOnce(const Address& address, const Descriptor& descriptor, const Key& key
   if (!network::await(socket.fd(), POLLIN, deadline)) return kSilent;
   Reply reply;
   bool filesLost = false;
-  if (!receiveReply(socket.fd(), &reply, file, &filesLost)) return kAgain;
+  if (const int code = receiveReply(socket.fd(), &reply, file, &filesLost, told); code != KOLO_TRANSPORT_OK)
+    return code;
   ucred who{};
   socklen_t bytes = sizeof who;
   *process = getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &who, &bytes) == 0 ? who.pid : 0;

@@ -46,11 +46,16 @@ class Process {
     const std::lock_guard lock(held.mutex);
     std::erase_if(held.byPid, [](const auto& each) { return each.second.expired(); });
     if (auto known = held.byPid[pid].lock(); known != nullptr && known->lives()) return known;
-    network::Socket file(pid == getpid() ? -1 : static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    network::Socket file = open(pid);
     if (pid != getpid() && !file.valid()) return nullptr;
     auto made = std::make_shared<const Process>(pid, std::move(file));
     held.byPid[pid] = made;
     return made;
+  }
+  // Empty for this process itself.
+  static network::Socket open(pid_t pid) {
+    const std::unique_lock lock = network::lockDescriptors();
+    return network::Socket(pid == getpid() ? -1 : static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   }
   Process(pid_t pid, network::Socket file) : pid_(pid), file_(std::move(file)) {}
   pid_t pid() const { return pid_; }
