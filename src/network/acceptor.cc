@@ -133,6 +133,12 @@ Acceptor::Places::iterator Acceptor::drop(Places::iterator place) {
   return places_.erase(place);
 }
 
+// accept(2) asks for a descriptor first, and has none for nobody, too.
+bool Acceptor::hasCaller() const {
+  pollfd caller{listener_.fd(), POLLIN, 0};
+  return ::poll(&caller, 1, 0) != 0;
+}
+
 // False if nobody can be accepted for now.
 bool Acceptor::accept() {
   bool isShort = false;
@@ -144,7 +150,7 @@ bool Acceptor::accept() {
     if (socket.valid()) {
       const Source source = sourceOf(socket.fd());
       if (makeRoom(crowd, source)) admit(std::move(socket), source);
-    } else if (errnum == EAGAIN || errnum == EWOULDBLOCK) {
+    } else if (errnum == EAGAIN || errnum == EWOULDBLOCK || (isOutOfFiles(errnum) && !hasCaller())) {
       isRefusing_ = isRefusing_ && isShort;
       return true;
     } else if (errnum != EINTR && errnum != ECONNABORTED) {

@@ -109,6 +109,7 @@ class Acceptor {
   bool advanceAll();
   Stranger::Outcome outcomeOf(Stranger& who);
   Places::iterator advance(Places::iterator place);
+  bool hasCaller() const;
   bool accept();
   std::optional<Crowd> crowdIfFull() const;
   Places::iterator whoseTimeIsOver(const Crowd& crowd);

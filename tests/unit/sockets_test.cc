@@ -142,6 +142,22 @@ TEST_CASE("for want of descriptors the oldest stranger that names nothing gives 
   CHECK(heardBy(named) == "open");
 }
 
+TEST_CASE("a stranger that has the last descriptor keeps it while nobody else comes", "[network]") {
+  Host host;
+  host.listen();
+  const Socket last = host.comeFrom(1);
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const int firstFree = ::dup(STDIN_FILENO);
+  ::close(firstFree);
+  rlimit one = before;
+  one.rlim_cur = static_cast<rlim_t>(firstFree) + 1;
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &one) == 0);
+  for (int i = 0; i < 3; ++i) host.acceptor.serve();
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(heardBy(last) == "open");
+}
+
 namespace {
 
 void speakAll(const std::vector<Socket>& all) {
