@@ -249,8 +249,8 @@ void Hub::onClosed(const MemberPtr& member, std::string_view why) {
   lastDeath_ = describe(*member);
   std::string farewell = fmt::format("{} died: {}", lastDeath_, why);
   newlyDead_.reserve(newlyDead_.size() + 1);
-  // After the events of this round: deaths of one moment, a node's or a job's, are told in one frame. For each of them,
-  // since one that there is no memory for now is told with the next.
+  // After the events of this round: deaths of one moment, a node's or a job's, are told in one frame. Posted at each
+  // death: deaths that could not be told for want of memory are told with the next one.
   reactor_.post([self = shared_from_this()] { self->flushDeaths(); });
   newlyDead_.push_back(member->rank);
   goneFromJob(member->rank, State::kDead, std::move(farewell));

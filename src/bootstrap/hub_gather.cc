@@ -170,8 +170,8 @@ void Hub::failGather(const GatherKey& key, const Status& why, const std::string&
   }
 }
 
-// Those that wait for a rank that is gone. Who is told here that a rank has died knows that it has: flushDeaths tells
-// deaths first, and then calls this.
+// Ends the exchanges that wait for a rank that is gone. flushDeaths tells deaths first and then calls this, so that a
+// rank whose exchange ends by a death has heard of the death before.
 void Hub::failHopelessGathers() {
   if (!newlyDead_.empty()) return;
   std::vector<std::pair<GatherKey, const Slot*>> hopeless;

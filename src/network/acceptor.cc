@@ -133,7 +133,7 @@ Acceptor::Places::iterator Acceptor::drop(Places::iterator place) {
   return places_.erase(place);
 }
 
-// accept(2) asks for a descriptor first, and has none for nobody, too.
+// accept(2) fails for want of a descriptor even if nobody has come.
 bool Acceptor::hasCaller() const {
   pollfd caller{listener_.fd(), POLLIN, 0};
   return ::poll(&caller, 1, 0) != 0;

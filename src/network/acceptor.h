@@ -11,8 +11,8 @@
 //  - It has more: a newcomer of the same source is turned away, and a peer tries again. For a newcomer of another
 //    source the oldest of the crowd goes.
 // Each call of serve() answers few strangers, because the thread has other work. Connections that this process has made
-// itself (add) take no places. Where the process has no descriptors left, the oldest stranger that names nothing gives
-// up its own; where there is none, callers are told so by a descriptor that is kept for this.
+// itself (add) take no places. Where a caller comes and the process has no descriptors left, the oldest stranger that
+// names nothing gives up its own; where there is none, callers are told so by a descriptor that is kept for this.
 //
 // Thread safety: one thread at a time.
 #pragma once

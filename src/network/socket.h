@@ -44,8 +44,8 @@ Socket socketForDial(int family, int type = SOCK_STREAM);
 // Begins to connect it: 0, or an errno. Once it is writable, connected() says what came of that: 0, or an errno.
 int startConnecting(const Socket& socket, const Address& to, std::uint16_t port);
 int connected(const Socket& socket);
-// Held while a descriptor is taken that stays, and by an acceptor while it has freed its spare one to refuse a client:
-// that one is not taken, for without it later clients would get no answer.
+// The lock is held by whoever takes a descriptor to keep, and by an acceptor while its spare descriptor is free to
+// refuse a client with: nobody else then takes the spare one, without which later clients would get no answer.
 std::unique_lock<std::mutex> lockDescriptors();
 
 bool isOutOfFiles(int errnum);

@@ -82,7 +82,15 @@ class Program {
   static bool isIn(const Team& team) { return team.comm != nullptr; }
   int placeOf(const Team& team) const { return placeIn(team.members, self_.rank); }
   size_t drawCount() { return kLengths[common_() % kLengths.size()]; }
-  Mode drawMode() { return static_cast<Mode>(common_() % 3); }
+  // How many elements, how the call is waited for, and of which stream it is if it is a stream's.
+  struct Manner {
+    size_t count;
+    Mode mode;
+    size_t stream;
+  };
+  Manner drawManner() {
+    return {.count = drawCount(), .mode = static_cast<Mode>(common_() % 3), .stream = common_() % kStreams};
+  }
 
   // What has been started is checked once it is done.
   void later(size_t stream, Check check) { ofStreams_[stream].push_back(std::move(check)); }
@@ -139,9 +147,7 @@ class Program {
 
   void collective() {
     const Team& team = drawTeam();
-    const size_t count = drawCount();
-    const Mode mode = drawMode();
-    const size_t stream = common_() % kStreams;
+    const auto [count, mode, stream] = drawManner();
     if (!isIn(team)) return;
     const auto operands = std::make_shared<Operands>(team, self_.rank, step_, count);
     const void* const send = operands->send.data();
@@ -160,9 +166,7 @@ class Program {
   // Every member sends to the next one and receives from the one before, itself included where it is alone.
   void messages() {
     const Team& team = drawTeam();
-    const size_t count = drawCount();
-    const Mode mode = drawMode();
-    const size_t stream = common_() % kStreams;
+    const auto [count, mode, stream] = drawManner();
     if (!isIn(team)) return;
     const int ranks = static_cast<int>(team.members.size()), place = placeOf(team);
     const int to = (place + 1) % ranks, from = (place + ranks - 1) % ranks;
@@ -186,9 +190,7 @@ class Program {
 
   // A collective on each communicator, together.
   void severalInOneGroup() {
-    const size_t count = drawCount();
-    const Mode mode = drawMode();
-    const size_t stream = common_() % kStreams;
+    const auto [count, mode, stream] = drawManner();
     std::vector<Check> checks;
     const koloStream_t on = mode == Mode::kStream ? streams_[stream] : nullptr;
     EXPECT_OK(self_, koloGroupStart());

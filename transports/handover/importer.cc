@@ -149,7 +149,7 @@ int askOnce(const Address& address, const Descriptor& descriptor, const Key& key
   std::memcpy(request.memoryId, descriptor.memoryId, sizeof request.memoryId);
   randombytes_buf(request.clientNonce, sizeof request.clientNonce);
   prove(request, key);
-  (void)send(socket.fd(), &request, sizeof request, MSG_NOSIGNAL);  // where it is closed already, it says why
+  (void)send(socket.fd(), &request, sizeof request, MSG_NOSIGNAL);  // what a closed connection says is read below
 
   if (!network::await(socket.fd(), POLLIN, deadline)) return kSilent;
   Reply reply;
