@@ -295,6 +295,10 @@ typedef struct koloTransport {
    * in several threads at once. Communicators that are split from one another then use one link. 0: each of them opens
    * its own. */
   uint32_t sharesLinks;
+
+  /* Optional, posted links only. 1: where the setting KOLO_ENCRYPT is 1, what is put travels encrypted, and a peer that
+   * does not do the same is UNREACHABLE. 0: the core does not use this transport then. */
+  uint32_t encrypts;
 } koloTransport;
 
 /* What a shared object exports. */

@@ -115,12 +115,20 @@ Result<const koloTransport*> plugin(const std::string& path) {
   return table;
 }
 
+bool encrypts(const koloTransport& table) {
+  return table.size >= offsetof(koloTransport, encrypts) + sizeof table.encrypts && table.encrypts != 0;
+}
+
 void append(std::vector<Entry>& entries, const koloTransport* table, const std::string& origin) {
   for (const Entry& other : entries) {
     if (std::string_view(other.table->name) == table->name) {
       log::info("transport {} ({}) is hidden by the one of that name from {}", table->name, origin, other.origin);
       return;
     }
+  }
+  if (table->linkKind == koloLinkPosted && !encrypts(*table) && settings::integer("KOLO_ENCRYPT") != 0) {
+    entries.push_back({table, origin, false, "KOLO_ENCRYPT=1, and it cannot encrypt what it sends"});
+    return;
   }
   Why why;
   const bool works = table->probe(why.text, sizeof why.text) == KOLO_TRANSPORT_OK;

@@ -56,6 +56,23 @@ void checkRefused(const std::string& path, const std::string& reason) {
 
 }  // namespace
 
+TEST_CASE("where data is to be encrypted, posted transports that cannot do so are not used, and say why",
+          "[registry]") {
+  for (const char* const wish : {"0", "1"}) {
+    const Variable variable("KOLO_ENCRYPT", wish);
+    const auto entries = transport::list("");
+    REQUIRE(entries.ok());
+    for (const transport::Entry& entry : entries.value()) {
+      const std::string name = entry.table->name;
+      INFO(name << ": " << entry.why);
+      const bool isBarred = entry.why.find("KOLO_ENCRYPT=1") != std::string::npos;
+      CHECK(isBarred == (*wish == '1' && name == "ib"));
+      if (isBarred) CHECK_FALSE(entry.works);
+      if (name == "tcp") CHECK(entry.works);
+    }
+  }
+}
+
 TEST_CASE("a plugin with a fault is refused by path and reason", "[registry]") {
   checkRefused(pluginPath("broken-abi"), "version 3 of the transport interface, expected 2");
   checkRefused(pluginPath("broken-size"), "its table has 16 bytes");

@@ -15,6 +15,7 @@
 #include <tuple>
 #include <vector>
 
+#include "../../transports/tcp/crc32c.h"
 #include "../../transports/tcp/parser.h"
 #include "../../transports/tcp/sender.h"
 #include "posted_pair.h"
@@ -23,7 +24,16 @@
 namespace kolo::contract {
 namespace {
 
+using connect::Cipher;
+using tcp::Direction;
 using tcp::Frame;
+using tcp::Seal;
+
+const common::Key kConnection{{1, 2, 3}};
+
+Direction direction(Cipher cipher = Cipher::kNone) { return {kConnection, 0, true, cipher}; }
+
+void prove(Frame& frame, std::uint64_t number) { frame.tag = Seal(direction()).tag(frame, number); }
 
 // A memory with something around it, as a receiver has registered it.
 struct Target {
@@ -45,14 +55,13 @@ struct Target {
   std::uint64_t number;
 };
 
-Frame frameTo(std::uint64_t memory, std::uint64_t offset, std::uint64_t bytes, std::uint32_t sequence = 0) {
+Frame frameTo(std::uint64_t memory, std::uint64_t offset, std::uint64_t bytes, std::uint64_t number = 0) {
   Frame frame{};
   frame.mark = Frame::kMark;
-  frame.sequence = sequence;
   frame.memory = memory;
   frame.offset = offset;
   frame.bytes = bytes;
-  frame.headerCrc = headerCrc(frame);
+  prove(frame, number);
   return frame;
 }
 
@@ -68,14 +77,14 @@ const char* feedAll(tcp::Parser& parser, const std::vector<unsigned char>& bytes
 
 // What a parser says to one frame that a function has spoiled.
 template <class Spoil>
-std::string verdictOn(Target& target, Spoil&& spoil) {
-  tcp::Parser parser(target.memories);
+std::string verdictOn(Target& target, Spoil&& spoil, std::uint64_t number = 0) {
+  tcp::Parser parser(target.memories, direction());
   Frame frame = frameTo(target.number, 0, 8);
   frame.flags = Frame::kSignals;
   frame.signalMemory = target.number;
   frame.signalOffset = 8;
   spoil(frame);
-  frame.headerCrc = headerCrc(frame);
+  prove(frame, number);
   const char* const wrong = feedAll(parser, bytesOf(frame, std::min<std::size_t>(frame.bytes, 4096), 1));
   return wrong != nullptr ? wrong : "";
 }
@@ -140,7 +149,7 @@ void feedInPieces(std::uint64_t seed) {
       frame.signal = sequence + 1;
       const std::vector<unsigned char> payload(bytes, static_cast<unsigned char>(sequence + 1));
       frame.payloadCrc = tcp::crc32c(0, payload.data(), bytes);
-      frame.headerCrc = headerCrc(frame);
+      prove(frame, sequence);
       const auto all = bytesOf(frame, bytes, static_cast<unsigned char>(sequence + 1));
       stream.insert(stream.end(), all.begin(), all.end());
       ++sequence;
@@ -152,7 +161,7 @@ void feedInPieces(std::uint64_t seed) {
     // The memory is not aligned by itself; the signal must be.
     if (reinterpret_cast<std::uintptr_t>(target.data()) % 8 != 0) continue;
     build(target);
-    tcp::Parser parser(target.memories);
+    tcp::Parser parser(target.memories, direction());
     for (std::size_t at = 0; at < stream.size();) {
       const std::size_t most = turn == 0 ? 1 : 1 + random() % 200;
       const std::size_t step = std::min<std::size_t>(most, stream.size() - at);
@@ -185,7 +194,10 @@ TEST_CASE("a frame with anything wrong is refused before it does harm", "[tcp]")
   CHECK(verdictOn(target, [](Frame&) {}) == "");
   CHECK(verdictOn(target, [](Frame& f) { f.mark ^= 1; }) == "does not begin as a frame does");
   CHECK(verdictOn(target, [](Frame& f) { f.flags |= 0x80; }) == "does not begin as a frame does");
-  CHECK(verdictOn(target, [](Frame& f) { f.sequence = 1; }) == "is not the next one");
+  for (const std::uint64_t number : {std::uint64_t{1}, std::uint64_t{1} << 32, UINT64_MAX})
+    CHECK(verdictOn(
+              target, [](Frame&) {}, number)
+              .find("not its next one") != std::string::npos);
   CHECK(verdictOn(target, [](Frame& f) { f.memory ^= 1; }) == "goes to memory that is not registered, or no longer");
   CHECK(verdictOn(target, [](Frame& f) { f.offset = 4089; }) == "goes outside of the memory that it names");
   CHECK(verdictOn(target, [](Frame& f) { f.offset = UINT64_MAX; }) == "goes outside of the memory that it names");
@@ -205,7 +217,7 @@ TEST_CASE("any bit altered in a header is noticed", "[tcp]") {
   for (std::size_t bit = 0; bit < 8 * sizeof good; ++bit) {
     std::vector<unsigned char> bytes = bytesOf(good, 8, 1);
     bytes[bit / 8] ^= static_cast<unsigned char>(1u << (bit % 8));
-    tcp::Parser parser(target.memories);
+    tcp::Parser parser(target.memories, direction());
     CHECK(feedAll(parser, bytes) != nullptr);
   }
 }
@@ -216,7 +228,7 @@ void feedGarbage(std::uint64_t seed) {
   std::mt19937_64 random(seed);
   for (int turn = 0; turn < 500; ++turn) {
     Target target(256);
-    tcp::Parser parser(target.memories);
+    tcp::Parser parser(target.memories, direction());
     std::vector<unsigned char> bytes(random() % 400);
     for (unsigned char& byte : bytes) byte = static_cast<unsigned char>(random());
     if (turn % 2 == 0 && bytes.size() >= sizeof(Frame)) {  // a frame that is right but for where it goes
@@ -224,11 +236,10 @@ void feedGarbage(std::uint64_t seed) {
       std::memcpy(&frame, bytes.data(), sizeof frame);
       frame.mark = Frame::kMark;
       frame.flags &= Frame::kAllFlags;
-      frame.sequence = 0;
       frame.memory = random() % 2 == 0 ? target.number : frame.memory;
       frame.bytes >>= random() % 64;
       frame.offset >>= random() % 64;
-      frame.headerCrc = headerCrc(frame);
+      prove(frame, 0);
       std::memcpy(bytes.data(), &frame, sizeof frame);
     }
     (void)feedAll(parser, bytes);
@@ -242,10 +253,12 @@ TEST_CASE("garbage does no harm", "[tcp]") {
   for (test::Rounds rounds(11); rounds.next();) feedGarbage(rounds.seed());
 }
 
-TEST_CASE("what is queued behind a full connection is sent in order, and closing a link takes its part out", "[tcp]") {
+namespace {
+
+void queueBehindFullConnection(Cipher cipher) {
   int pair[2];
   REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
-  tcp::Sender sender;
+  tcp::Sender sender(direction(cipher));
   tcp::Load one, other;
   std::vector<unsigned char> large(std::size_t{3} << 20, 1);
   Target target(8 << 20);
@@ -260,7 +273,7 @@ TEST_CASE("what is queued behind a full connection is sent in order, and closing
   CHECK(one.queued == 5);
   sender.release(&one);
   std::fill(large.begin() + 200, large.end(), 9);  // its owner may do so now
-  tcp::Parser parser(target.memories);
+  tcp::Parser parser(target.memories, direction(cipher));
   for (int i = 0; i < 1000 && !sender.isEmpty(); ++i) {
     REQUIRE(feedAll(parser, drain(pair[1])) == nullptr);
     sender.flush(pair[0]);
@@ -275,10 +288,165 @@ TEST_CASE("what is queued behind a full connection is sent in order, and closing
   ::close(pair[1]);
 }
 
+std::vector<Cipher> ciphers() {
+  std::vector<Cipher> some = {Cipher::kChaCha20Poly1305};
+  if (crypto_aead_aes256gcm_is_available() != 0) some.push_back(Cipher::kAes256Gcm);
+  return some;
+}
+
+// What a sender makes of payloads of these sizes, one after the other in the target's memory, with a signal each.
+std::vector<unsigned char> sentBy(tcp::Sender& sender, const Target& target, const std::vector<std::size_t>& sizes,
+                                  const std::vector<unsigned char>& payload) {
+  int pair[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+  tcp::Load load;
+  std::uint64_t at = 8, n = 0;
+  std::vector<unsigned char> stream;
+  const auto take = [&] {
+    const std::vector<unsigned char> some = drain(pair[1]);
+    stream.insert(stream.end(), some.begin(), some.end());
+  };
+  for (const std::size_t bytes : sizes) {
+    Frame frame = frameTo(target.number, at, bytes);
+    frame.flags = Frame::kSignals;
+    frame.signalMemory = target.number;
+    frame.signal = ++n;
+    REQUIRE(sender.put(frame, payload.data() + at, &load) == tcp::Sender::Outcome::kAccepted);
+    at += bytes;
+  }
+  while (!sender.isEmpty()) {
+    sender.flush(pair[0]);
+    take();
+  }
+  CHECK(load.unfinished == 0);
+  CHECK(load.queued == 0);
+  ::close(pair[0]);
+  ::close(pair[1]);
+  return stream;
+}
+
+std::vector<unsigned char> somePayload(std::size_t bytes, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<unsigned char> payload(bytes);
+  for (unsigned char& byte : payload) byte = static_cast<unsigned char>(random());
+  return payload;
+}
+
+}  // namespace
+
+TEST_CASE("what is queued behind a full connection is sent in order, and closing a link takes its part out", "[tcp]") {
+  queueBehindFullConnection(Cipher::kNone);
+  for (const Cipher cipher : ciphers()) queueBehindFullConnection(cipher);
+}
+
+TEST_CASE("encrypted frames may come cut anywhere, and nothing of a payload stands in what travels", "[tcp]") {
+  for (test::Rounds rounds(3); rounds.next();) {
+    for (const Cipher cipher : ciphers()) {
+      const std::vector<std::size_t> sizes = {0,      1, 8, 700, Seal::kPiece - 1, Seal::kPiece, Seal::kPiece + 1,
+                                              300000, 0, 5};
+      const std::size_t all = 8 + std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
+      const std::vector<unsigned char> payload = somePayload(all, rounds.seed());
+      std::mt19937_64 random(rounds.seed());
+      Target target(all);
+      if (reinterpret_cast<std::uintptr_t>(target.data()) % 8 != 0) continue;
+      tcp::Sender sender(direction(cipher));
+      const std::vector<unsigned char> stream = sentBy(sender, target, sizes, payload);
+      for (std::size_t at = 9; at + 8 <= all; at += 97)
+        CHECK(std::search(stream.begin(), stream.end(), &payload[at], &payload[at] + 8) == stream.end());
+      tcp::Parser parser(target.memories, direction(cipher));
+      for (std::size_t at = 0; at < stream.size();) {
+        CHECK(parser.room().empty());
+        const std::size_t most = 1 + random() % (random() % 2 == 0 ? 100 : 100000);
+        const std::size_t step = std::min(most, stream.size() - at);
+        REQUIRE(parser.feed(stream.data() + at, step) == nullptr);
+        at += step;
+      }
+      CHECK(parser.isBetweenFrames());
+      CHECK(target.isSafe());
+      CHECK(target.data()[0] == sizes.size());
+      CHECK(std::equal(payload.begin() + 8, payload.end(), target.data() + 8));
+    }
+  }
+}
+
+TEST_CASE("an encrypted payload that was altered is refused, and nothing of its piece is seen", "[tcp]") {
+  const std::vector<std::size_t> sizes = {2 * Seal::kPiece};
+  const std::vector<unsigned char> payload = somePayload(8 + sizes[0], 1);
+  for (const Cipher cipher : ciphers()) {
+    for (const std::size_t at : {std::size_t{0}, Seal::kPiece - 1, Seal::kPiece, Seal::kPiece + Seal::kTag - 1}) {
+      Target target(8 + sizes[0]);
+      tcp::Sender sender(direction(cipher));
+      std::vector<unsigned char> stream = sentBy(sender, target, sizes, payload);
+      stream[sizeof(Frame) + Seal::kPiece + Seal::kTag + at] ^= 1;  // in the second piece
+      tcp::Parser parser(target.memories, direction(cipher));
+      const char* const wrong = feedAll(parser, stream);
+      REQUIRE(wrong != nullptr);
+      CHECK(std::string(wrong).find("altered") != std::string::npos);
+      CHECK(std::equal(payload.begin() + 8, payload.begin() + 8 + Seal::kPiece, target.data() + 8));
+      const unsigned char* const second = target.data() + 8 + Seal::kPiece;
+      CHECK(std::all_of(second, second + Seal::kPiece, [&](unsigned char byte) { return byte == *second; }));
+      CHECK(target.data()[0] == kUntouched);  // no signal
+    }
+  }
+}
+
+TEST_CASE("what was sealed for one rail, direction, cipher or connection passes for no other", "[tcp]") {
+  const std::vector<unsigned char> payload = somePayload(64, 2);
+  const common::Key another{{1, 2, 4}};
+  const Direction made = direction(ciphers().back());
+  Direction otherRail = made, back = made;
+  otherRail.rail = 1;
+  back.isDiallers = false;
+  const Direction otherConnection{another, made.rail, made.isDiallers, made.cipher};
+  for (const Direction& taken : {otherRail, back, otherConnection}) {
+    Target target(64);
+    tcp::Sender sender(made);
+    tcp::Parser parser(target.memories, taken);
+    CHECK(feedAll(parser, sentBy(sender, target, {8}, payload)) != nullptr);
+  }
+  // By its tag alone: the header's keys are the same for all ciphers.
+  Target target(64);
+  tcp::Sender sender(made);
+  tcp::Parser parser(target.memories, direction(Cipher::kNone));
+  const std::vector<unsigned char> stream = sentBy(sender, target, {8}, payload);
+  (void)feedAll(parser, stream);
+  CHECK(!std::equal(payload.begin() + 8, payload.begin() + 16, target.data() + 8));
+}
+
+TEST_CASE("two ranks encrypt by AES where both processors have it, and only if both are to encrypt", "[tcp]") {
+  using connect::Address;
+  const auto with = [](int flags) {
+    Address address{};
+    address.flags = static_cast<unsigned char>(flags);
+    return address;
+  };
+  constexpr int kBoth = Address::kEncrypts | Address::kHasAes;
+  CHECK(cipherBetween(with(kBoth), with(kBoth)) == Cipher::kAes256Gcm);
+  CHECK(cipherBetween(with(kBoth), with(Address::kEncrypts)) == Cipher::kChaCha20Poly1305);
+  CHECK(cipherBetween(with(Address::kEncrypts), with(kBoth)) == Cipher::kChaCha20Poly1305);
+  CHECK(cipherBetween(with(Address::kHasAes), with(kBoth)) == Cipher::kNone);
+}
+
+TEST_CASE("a rank that encrypts and one that does not refuse each other by the setting's name", "[tcp]") {
+  for (const bool mine : {true, false}) {
+    HostOptions here, there;
+    std::strcpy(mine ? here.settings : there.settings, "KOLO_ENCRYPT=1");
+    there.rank = 1;
+    Pair pair("tcp");
+    Rank rank;
+    Peer peer;
+    REQUIRE_OK(rank.open("tcp", here));
+    accepted(peer.open("tcp", there));
+    const auto link = rank.openLink(peer.address(), accepted(peer.registerMemory(kPage)).blob);
+    CHECK(link.status().code() == koloUnreachable);
+    CHECK(link.status().message().find("KOLO_ENCRYPT") != std::string::npos);
+  }
+}
+
 TEST_CASE("the queue of a rail has an end", "[tcp]") {
   int pair[2];
   REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
-  tcp::Sender sender;
+  tcp::Sender sender(direction());
   tcp::Load load;
   std::vector<unsigned char> large(std::size_t{1} << 20);
   std::size_t accepted = 0;
@@ -297,9 +465,12 @@ TEST_CASE("the queue of a rail has an end", "[tcp]") {
   ::close(pair[0]);
 }
 
-TEST_CASE("payloads are checked, lent to the kernel, or sent by four connections if the settings say so", "[tcp]") {
-  for (const char* const settings : {"KOLO_TCP_CHECKSUM=1", "KOLO_TEST_TCP_ZEROCOPY_BYTES=1000", "KOLO_TCP_SOCKETS=4",
-                                     "KOLO_TCP_CHECKSUM=1 KOLO_TEST_TCP_ZEROCOPY_BYTES=0 KOLO_TCP_SOCKETS=2"}) {
+TEST_CASE("payloads are checked, lent to the kernel, encrypted, or sent by four connections if the settings say so",
+          "[tcp]") {
+  for (const char* const settings :
+       {"KOLO_TCP_CHECKSUM=1", "KOLO_TEST_TCP_ZEROCOPY_BYTES=1000", "KOLO_TCP_SOCKETS=4",
+        "KOLO_TCP_CHECKSUM=1 KOLO_TEST_TCP_ZEROCOPY_BYTES=0 KOLO_TCP_SOCKETS=2",
+        "KOLO_ENCRYPT=1 KOLO_TEST_TCP_ZEROCOPY_BYTES=0", "KOLO_ENCRYPT=1 KOLO_TCP_SOCKETS=4"}) {
     DYNAMIC_SECTION(settings) {
       HostOptions options;
       std::strcpy(options.settings, settings);

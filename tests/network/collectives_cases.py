@@ -64,9 +64,9 @@ class Collectives(Case):
             ranks = self.start(network, sweep("all_reduce", "--sizes", "8,4M", "-n", "3"), environment={"KOLO_TCP_SOCKETS": sockets})
             self.expect_sweep(ranks, 4)
 
-    def test_with_checksums_and_without_copies(self):
+    def test_with_checksums_without_copies_and_encrypted(self):
         network = self.network(2)
-        for name, value in (("KOLO_TCP_CHECKSUM", "1"), ("KOLO_TEST_TCP_ZEROCOPY_BYTES", "0")):
+        for name, value in (("KOLO_TCP_CHECKSUM", "1"), ("KOLO_TEST_TCP_ZEROCOPY_BYTES", "0"), ("KOLO_ENCRYPT", "1")):
             ranks = self.start(network, sweep("all_reduce", "all_to_all", "--sizes", "8,4M", "-n", "3"), environment={name: value})
             self.expect_sweep(ranks, 8)
 

@@ -1,6 +1,19 @@
 #include "answer.h"
 
 namespace kolo::connect {
+namespace {
+
+// Never what this end would not have chosen.
+bool isFit(Cipher cipher, unsigned char flags) {
+  switch (cipher) {
+    case Cipher::kNone: return (flags & Address::kEncrypts) == 0;
+    case Cipher::kChaCha20Poly1305: return (flags & Address::kEncrypts) != 0;
+    case Cipher::kAes256Gcm: return (flags & Address::kEncrypts) != 0 && (flags & Address::kHasAes) != 0;
+  }
+  return false;
+}
+
+}  // namespace
 
 // Each stage returns whether the next one may begin.
 network::Stranger::Outcome Answer::advance() {
@@ -36,7 +49,8 @@ bool Answer::hearHello() {
   talk_.forget();
   const Directory::Entry* const wanted = directory_.find(hello_.to);
   const bool isSensible = hello_.rails >= 1 && hello_.rails <= kMostRails && hello_.rail < hello_.rails;
-  if (wanted == nullptr || wanted->rank != hello_.toRank || !isSensible) return refuse(Status::kUnknown);
+  if (wanted == nullptr || wanted->rank != hello_.toRank || !isSensible || !isFit(hello_.cipher, wanted->flags))
+    return refuse(Status::kUnknown);
   setMagic(challenge_);
   challenge_.version = kVersion;
   exchange_.emplace(wanted->key.bytes);

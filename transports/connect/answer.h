@@ -24,6 +24,7 @@ class Directory {
   struct Entry {
     Key key;
     std::uint32_t rank;
+    unsigned char flags;  // of its Address
   };
   virtual const Entry* find(const Id& device) const = 0;
   // Of a connection that has been proven both ways, and its key.

@@ -15,6 +15,7 @@ Attempt::Attempt(const Party& self, const Address& peer, const Place& to, const 
   hello_.version = kVersion;
   hello_.rail = static_cast<std::uint16_t>(rail);
   hello_.rails = static_cast<std::uint16_t>(rails);
+  hello_.cipher = cipherBetween(self.address, peer);
   hello_.fromRank = self.address.rank;
   hello_.toRank = peer.rank;
   std::memcpy(hello_.from, self.address.device, sizeof hello_.from);

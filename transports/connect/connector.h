@@ -114,7 +114,9 @@ class Connector : protected Callee {
     std::unique_ptr<Way> way;
     int code = dial(party_, peer, deadline, why, &dialled);
     *isTaken = code == KOLO_TRANSPORT_OK && dialled.decision == Decision::kTaken;
-    if (*isTaken) code = makeWay({id, peer.rank, dialled.key}, peer, std::move(dialled.rails), deadline, why, &way);
+    if (*isTaken)
+      code = makeWay({id, peer.rank, dialled.key, cipherBetween(party_.address, peer)}, peer, std::move(dialled.rails),
+                     deadline, why, &way);
     const Lock lock(lock_);
     if (way != nullptr) know(std::move(way));
     return code;

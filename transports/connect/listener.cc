@@ -32,11 +32,11 @@ Listener& Listener::at(const std::optional<network::Address>& only) {
   return all.listeners.try_emplace(only.has_value() ? only->text() : "", only).first->second;
 }
 
-int Listener::add(const Id& device, const Key& key, std::uint32_t rank, const settings::Ports& ports, Callee* callee) {
+int Listener::add(const Id& device, const Entry& entry, const settings::Ports& ports, Callee* callee) {
   {
     const std::lock_guard lock(state_);
     if (members_.empty()) ports_ = ports;
-    members_[keyOf(device)] = {{key, rank}, callee};
+    members_[keyOf(device)] = {entry, callee};
   }
   const int errnum = acquire();
   if (errnum != 0) {
@@ -141,7 +141,7 @@ const Directory::Entry* Listener::find(const Id& device) const {
 Decision Listener::decide(const Hello& hello, const Key& key) {
   const auto member = members_.find(keyOf(hello.to));
   const auto at = sets_.find(keyOf(hello.set));
-  const Caller caller{keyOf(hello.from), hello.fromRank, key};
+  const Caller caller{keyOf(hello.from), hello.fromRank, key, hello.cipher};
   if (member == members_.end()) return Decision::kHave;
   if (hello.rail != 0) {
     const bool isExpected = at != sets_.end() && at->second.from.device == caller.device &&

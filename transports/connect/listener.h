@@ -24,6 +24,7 @@ struct Caller {
   IdKey device;
   std::uint32_t rank;
   Key key;  // of the first connection
+  Cipher cipher;
 };
 
 // A device that can be dialled. Called by the listener's thread; must not call the listener, nor block.
@@ -47,7 +48,7 @@ class Listener : private network::Server, private Directory {
 
   // Lets others dial the device. 0, or an errno; each success is paired with one remove(). ports: to listen at, if this
   // is the first device.
-  int add(const Id& device, const Key& key, std::uint32_t rank, const settings::Ports& ports, Callee* callee);
+  int add(const Id& device, const Entry& entry, const settings::Ports& ports, Callee* callee);
   void remove(const Id& device);
   // Valid while a device is there.
   std::uint16_t port();

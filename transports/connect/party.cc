@@ -54,9 +54,10 @@ int publish(const koloTransportHost& host, const Wishes& wishes, Party* party, c
   const bool hasMore = network::leavesOut(told, network::packPlaces(told, address.places));
   const std::size_t first = wishes.interfaces.find_first_not_of(" \t");
   const bool isOrdered = first != std::string_view::npos && wishes.interfaces[first] != '^';
-  address.flags =
-      static_cast<unsigned char>((isOrdered ? Address::kOrdered : 0) | (wishes.rails > 0 ? Address::kRailsGiven : 0) |
-                                 (hasMore ? Address::kHasMore : 0));
+  address.flags = static_cast<unsigned char>(
+      (isOrdered ? Address::kOrdered : 0) | (wishes.rails > 0 ? Address::kRailsGiven : 0) |
+      (hasMore ? Address::kHasMore : 0) | (settingOf(host, "KOLO_ENCRYPT") == "1" ? Address::kEncrypts : 0) |
+      (crypto_aead_aes256gcm_is_available() != 0 ? Address::kHasAes : 0));
   address.rails = wishes.rails > 0 ? static_cast<unsigned char>(wishes.rails) : railsFor(chosen);
   return KOLO_TRANSPORT_OK;
 }
@@ -79,7 +80,7 @@ int openParty(const koloTransportHost& host, const Wishes& wishes, Callee* calle
     const settings::Ports ports =
         isLocal ? settings::Ports() : settings::parsePorts(wishes.ports).value();  // checked with the other settings
     Listener& listener = Listener::at(party->only);
-    const int errnum = listener.add(address.device, party->key, address.rank, ports, callee);
+    const int errnum = listener.add(address.device, {party->key, address.rank, address.flags}, ports, callee);
     if (errnum == EADDRINUSE && !ports.isAny()) {
       return why.fail(KOLO_TRANSPORT_ERROR,
                       "listening for the other ranks: all %d ports of KOLO_PORT_RANGE=%d-%d are in use on this host",
@@ -110,6 +111,11 @@ int readAddress(const Party& party, const koloTransportBlob& blob, const Why& wh
                       kVersion);
     }
     return failAltered("address", why);
+  }
+  if (((address->flags ^ party.address.flags) & Address::kEncrypts) != 0) {
+    return why.fail(KOLO_TRANSPORT_UNREACHABLE, "KOLO_ENCRYPT is %s on rank %u and %s here; set it alike on all ranks",
+                    (address->flags & Address::kEncrypts) != 0 ? "1" : "not set", address->rank,
+                    (party.address.flags & Address::kEncrypts) != 0 ? "1" : "not set");
   }
   if (address->rank < static_cast<std::uint32_t>(party.ranks)) return KOLO_TRANSPORT_OK;
   return why.fail(KOLO_TRANSPORT_ERROR, "an address of rank %u in a communicator of %d ranks", address->rank,

@@ -18,6 +18,12 @@ Key connectionKey(const KeyExchange& mine, const KeyExchange::Share& theirs, con
   return key;
 }
 
+Cipher cipherBetween(const Address& a, const Address& b) {
+  const int both = a.flags & b.flags;
+  if ((both & Address::kEncrypts) == 0) return Cipher::kNone;
+  return (both & Address::kHasAes) != 0 ? Cipher::kAes256Gcm : Cipher::kChaCha20Poly1305;
+}
+
 // Four segments; what does not tell its segments' size gets all.
 std::size_t fillingBytes(int fd) {
   int segment = 0;

@@ -35,7 +35,7 @@ using network::Made;
 using network::Place;
 
 // Of the messages and of what follows them. Ends of different versions refuse each other, naming both.
-inline constexpr std::uint16_t kVersion = 2;
+inline constexpr std::uint16_t kVersion = 3;
 
 static_assert(std::endian::native == std::endian::little, "what travels is little-endian");
 
@@ -45,6 +45,8 @@ struct Address {
   static constexpr unsigned char kOrdered = 1;     // its places are in an order that the user gave
   static constexpr unsigned char kRailsGiven = 2;  // its rails are what the user said
   static constexpr unsigned char kHasMore = 4;     // it has places for which there was no room
+  static constexpr unsigned char kEncrypts = 8;    // KOLO_ENCRYPT=1
+  static constexpr unsigned char kHasAes = 16;     // its processor has instructions for AES
   char magic[8];
   std::uint16_t version;
   std::uint16_t port;
@@ -58,6 +60,9 @@ struct Address {
   Proof proof;
 };
 
+// How the payloads of a set of connections are encrypted: the dialler says so, by what both addresses tell.
+enum class Cipher : std::uint16_t { kNone = 0, kChaCha20Poly1305 = 1, kAes256Gcm = 2 };
+
 // The first three fields are of every version; the rest is looked at only if the version is ours.
 struct Hello {
   static constexpr char kMagic[9] = "KOLOnetH";
@@ -65,7 +70,7 @@ struct Hello {
   std::uint16_t version;
   std::uint16_t rail;  // of the set, below rails; 0 is the first one connected
   std::uint16_t rails;
-  std::uint16_t unused;
+  Cipher cipher;
   std::uint32_t fromRank;
   std::uint32_t toRank;
   Id from;
@@ -137,6 +142,8 @@ inline constexpr std::size_t kMostFilling = std::size_t{64} << 10;
 // Of one connection: both ends' shares, and all that they have said of themselves, are in it.
 Key connectionKey(const KeyExchange& mine, const KeyExchange::Share& theirs, const Hello& hello,
                   const Challenge& challenge);
+
+Cipher cipherBetween(const Address& a, const Address& b);
 
 // Bytes of filling that try a connection's largest segments.
 std::size_t fillingBytes(int fd);

@@ -21,7 +21,9 @@ constexpr std::int64_t kLendSpeed = 25000;
 
 int Device::open(const koloTransportHost& host, koloTransportBlob* address, const Why& why) {
   logTo(host);
-  checksPayload_ = connect::settingOf(host, "KOLO_TCP_CHECKSUM") == "1";
+  const bool encrypts = connect::settingOf(host, "KOLO_ENCRYPT") == "1";
+  checksPayload_ = !encrypts && connect::settingOf(host, "KOLO_TCP_CHECKSUM") == "1";
+  scratch_.resize(encrypts ? Way::kSealedScratch : Way::kScratch);
   if (const std::string bytes(connect::settingOf(host, "KOLO_TEST_TCP_ZEROCOPY_BYTES")); !bytes.empty())
     lendFrom_ = std::atoll(bytes.c_str());
   epoll_ = network::Socket(epoll_create1(EPOLL_CLOEXEC));
@@ -46,19 +48,22 @@ Device::~Device() {
 // ---- the listener's thread
 
 void Device::arrive(const connect::Caller& caller, std::vector<network::Socket> rails) {
-  accept(caller, wayOf(caller, std::move(rails)));
+  accept(caller, wayOf(caller, std::move(rails), false));
 }
 
 // ---- ways
 
-std::unique_ptr<Way> Device::wayOf(const connect::Caller& peer, std::vector<network::Socket> rails) {
+std::unique_ptr<Way> Device::wayOf(const connect::Caller& peer, std::vector<network::Socket> rails, bool isDialler) {
   auto way = std::make_unique<Way>();
   way->peer = peer;
   way->silenceMs = party_.silenceMs;
   for (network::Socket& socket : rails) {
     prepare(socket, party_.silenceMs);
-    const std::uint64_t lends = lendFrom(socket);
-    way->rails.push_back(std::make_unique<Rail>(way.get(), std::move(socket), memories_));
+    const std::uint64_t lends = peer.cipher == connect::Cipher::kNone ? lendFrom(socket) : Sender::kNever;
+    const std::size_t number = way->rails.size();
+    way->rails.push_back(std::make_unique<Rail>(way.get(), std::move(socket), memories_,
+                                                Direction{peer.key, number, isDialler, peer.cipher},
+                                                Direction{peer.key, number, !isDialler, peer.cipher}));
     way->rails.back()->sender.lendFrom(lends);
   }
   return way;
@@ -110,7 +115,7 @@ Way* Device::findWay(const connect::IdKey& peer) {
 
 int Device::makeWay(const connect::Caller& to, const connect::Address&, std::vector<network::Socket> rails,
                     Clock::time_point, const Why&, std::unique_ptr<Way>* way) {
-  *way = wayOf(to, std::move(rails));
+  *way = wayOf(to, std::move(rails), true);
   return KOLO_TRANSPORT_OK;
 }
 

@@ -48,7 +48,7 @@ class Device final : private connect::Connector<Way> {
               Clock::time_point deadline, const Why& why, std::unique_ptr<Way>* way) override;
   void hasArrived(Way& way) override;
 
-  std::unique_ptr<Way> wayOf(const connect::Caller& peer, std::vector<network::Socket> rails);
+  std::unique_ptr<Way> wayOf(const connect::Caller& peer, std::vector<network::Socket> rails, bool isDialler);
   std::uint64_t lendFrom(const network::Socket& socket) const;
   void adopt();
 

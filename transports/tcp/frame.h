@@ -1,13 +1,12 @@
-// What travels on a rail: frames, each a header and then its payload, without gaps.
+// What travels on a rail: frames, each a header and then its payload, without gaps. Where the payload is encrypted,
+// each of its pieces is followed by a tag (seal.h).
 //
-// Thread safety: pure functions and plain data.
+// Thread safety: plain data.
 #pragma once
 
 #include <bit>
 #include <cstdint>
 #include <type_traits>
-
-#include "crc32c.h"
 
 namespace kolo::tcp {
 
@@ -20,10 +19,9 @@ struct Frame {
   static constexpr std::uint16_t kPayloadChecked = 2;  // payloadCrc is the payload's
   static constexpr std::uint16_t kAllFlags = 3;
 
-  std::uint32_t headerCrc;  // CRC-32C of the rest of the header
+  std::uint64_t tag;  // of the header, and of its number on this rail in this direction: Seal::tag()
   std::uint16_t mark;
   std::uint16_t flags;
-  std::uint32_t sequence;  // on this rail in this direction, from 0 on
   std::uint32_t payloadCrc;
   std::uint64_t memory;
   std::uint64_t offset;
@@ -34,9 +32,5 @@ struct Frame {
 };
 
 static_assert(sizeof(Frame) == 64 && std::has_unique_object_representations_v<Frame>);
-
-inline std::uint32_t headerCrc(const Frame& frame) {
-  return crc32c(0, &frame.mark, sizeof frame - sizeof frame.headerCrc);
-}
 
 }  // namespace kolo::tcp

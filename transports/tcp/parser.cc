@@ -4,16 +4,22 @@
 #include <atomic>
 #include <cstring>
 
+#include "crc32c.h"
+
 namespace kolo::tcp {
+
+Parser::Parser(const Memories& memories, const Direction& direction) : memories_(&memories), seal_(direction) {
+  if (seal_.encrypts()) piece_ = std::make_unique<unsigned char[]>(Seal::kPiece + Seal::kTag);
+}
 
 const char* Parser::feed(const unsigned char* bytes, std::size_t count) {
   while (count > 0) {
     if (left_ > 0) {
-      const std::size_t step = std::min(count, left_);
-      if (!isForgotten_) std::memcpy(to_, bytes, step);
+      const char* wrong = nullptr;
+      const std::size_t step = seal_.encrypts() ? takeSealed(bytes, count, &wrong) : takePlain(bytes, count, &wrong);
+      if (wrong != nullptr) return wrong;
       bytes += step;
       count -= step;
-      if (const char* const wrong = filled(step); wrong != nullptr) return wrong;
       continue;
     }
     const std::size_t step = std::min(count, sizeof header_ - have_);
@@ -27,6 +33,34 @@ const char* Parser::feed(const unsigned char* bytes, std::size_t count) {
   return nullptr;
 }
 
+// How many bytes of the payload it took.
+std::size_t Parser::takePlain(const unsigned char* bytes, std::size_t count, const char** wrong) {
+  const std::size_t step = std::min(count, left_);
+  if (!isForgotten_) std::memcpy(to_, bytes, step);
+  *wrong = filled(step);
+  return step;
+}
+
+// A piece that has come whole is decrypted from where it stands.
+std::size_t Parser::takeSealed(const unsigned char* bytes, std::size_t count, const char** wrong) {
+  const std::size_t piece = std::min(left_, Seal::kPiece);
+  const std::size_t step = std::min(count, piece + Seal::kTag - have_);
+  const unsigned char* sealed = bytes;
+  if (step < piece + Seal::kTag) {
+    std::memcpy(piece_.get() + have_, bytes, step);
+    have_ += step;
+    if (have_ < piece + Seal::kTag) return step;
+    sealed = piece_.get();
+    have_ = 0;
+  }
+  if (!isForgotten_ && !seal_.open(sealed, piece, to_)) {
+    *wrong = "has a payload that was altered on the way: KOLO_ENCRYPT=1 found that out";
+    return step;
+  }
+  *wrong = filled(piece);
+  return step;
+}
+
 const char* Parser::filled(std::size_t count) {
   if ((frame_.flags & Frame::kPayloadChecked) != 0 && !isForgotten_) crc_ = crc32c(crc_, to_, count);
   to_ += count;
@@ -38,8 +72,8 @@ const char* Parser::takeHeader() {
   std::memcpy(&frame_, header_, sizeof frame_);
   have_ = 0;
   if (frame_.mark != Frame::kMark || (frame_.flags & ~Frame::kAllFlags) != 0) return "does not begin as a frame does";
-  if (frame_.headerCrc != headerCrc(frame_)) return "has a header with a wrong checksum";
-  if (frame_.sequence != next_) return "is not the next one";
+  if (frame_.tag != seal_.tag(frame_, next_))
+    return "is not its next one: it was altered, left out or repeated on the way";
   ++next_;
   if (frame_.bytes > 0) {
     const Memories::Range* const memory = memories_->find(frame_.memory);

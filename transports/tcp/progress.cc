@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "crc32c.h"
 #include "device.h"
 #include "remains.h"
 

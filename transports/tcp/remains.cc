@@ -38,7 +38,7 @@ bool Remains::start() {
 }
 
 void Remains::serve() {
-  Way::Scratch scratch;
+  Way::Scratch scratch(Way::kScratch);
   std::unique_lock lock(mutex_);
   while (!ways_.empty()) {
     std::erase_if(ways_, [&](const auto& way) { return way->drain(scratch) == 0; });

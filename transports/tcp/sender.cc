@@ -17,7 +17,14 @@ namespace {
 // Of one call, so that it does not keep the thread from receiving.
 constexpr std::uint64_t kMostGivenAtOnce = std::uint64_t{8} << 20;
 
+// Large enough that a call of the kernel costs little beside it, and small enough for a core's cache.
+constexpr std::size_t kSealedAtOnce = 8 * (sizeof(Frame) + Seal::kPiece + Seal::kTag);
+
 }  // namespace
+
+Sender::Sender(const Direction& direction) : seal_(direction) {
+  if (seal_.encrypts()) sealed_.bytes = std::make_unique<unsigned char[]>(kSealedAtOnce);
+}
 
 Sender::Outcome Sender::put(const Frame& frame, const void* payload, Load* load, bool isForLater) {
   if (broken_ != 0) return Outcome::kBroken;
@@ -32,11 +39,13 @@ bool Sender::flush(int fd) {
   bool hasMoved = false;
   while (!queue_.empty() && broken_ == 0) {
     Offer offer;
-    gather(offer);
+    if (seal_.encrypts()) gatherSealed(offer);
+    else gather(offer);
     const std::int64_t sent = offerTo(fd, offer);
     if (sent <= 0) break;
     hasMoved = true;
-    consume(static_cast<std::uint64_t>(sent));
+    if (seal_.encrypts()) consumeSealed(static_cast<std::uint64_t>(sent));
+    else consume(static_cast<std::uint64_t>(sent));
     if (static_cast<std::uint64_t>(sent) < offer.bytes) break;  // it would take nothing now
   }
   return hasMoved;
@@ -50,8 +59,7 @@ void Sender::Offer::add(const void* from, std::uint64_t some) {
 void Sender::number(Request& request) {
   if (request.isNumbered) return;
   request.isNumbered = true;
-  request.frame.sequence = next_++;
-  request.frame.headerCrc = headerCrc(request.frame);
+  request.frame.tag = seal_.tag(request.frame, next_++);
 }
 
 // The queue from its beginning, up to a payload that is to be lent: such a one is offered alone, when its header is
@@ -73,6 +81,37 @@ void Sender::gather(Offer& offer) {
     offer.add(request.payload + ofPayload, step);
     if (isLent || ofPayload + step < request.frame.bytes) return;
   }
+}
+
+void Sender::gatherSealed(Offer& offer) {
+  if (sealed_.begin == sealed_.end) {
+    sealed_.begin = sealed_.end = 0;
+    for (Request& request : queue_) {
+      while (request.left() > 0 && sealPiece(request)) {
+      }
+      if (request.left() > 0) break;
+    }
+  }
+  offer.add(sealed_.bytes.get() + sealed_.begin, sealed_.end - sealed_.begin);
+}
+
+// The header, if it is not there yet, and the next piece. False: there is no room for them.
+bool Sender::sealPiece(Request& request) {
+  const std::uint64_t ofHeader = request.sent == 0 ? sizeof(Frame) : 0;
+  const std::uint64_t ofPayload = request.sent + ofHeader - sizeof(Frame);
+  const std::uint64_t piece = std::min<std::uint64_t>(request.frame.bytes - ofPayload, Seal::kPiece);
+  if (ofHeader + piece + Seal::kTag > kSealedAtOnce - sealed_.end) return false;
+  if (ofHeader > 0) {
+    number(request);
+    std::memcpy(sealed_.bytes.get() + sealed_.end, &request.frame, sizeof(Frame));
+    sealed_.end += sizeof(Frame);
+  }
+  if (piece > 0) {
+    seal_.close(request.payload + ofPayload, piece, sealed_.bytes.get() + sealed_.end);
+    sealed_.end += piece + Seal::kTag;
+  }
+  request.sent += ofHeader + piece;
+  return true;
 }
 
 // Bytes taken; 0: none now, or it is broken.
@@ -110,6 +149,12 @@ void Sender::consume(std::uint64_t bytes) {
     finish(first);
     queue_.pop_front();
   }
+}
+
+void Sender::consumeSealed(std::uint64_t bytes) {
+  sealed_.begin += bytes;
+  if (sealed_.begin < sealed_.end) return;
+  for (; !queue_.empty() && queue_.front().left() == 0; queue_.pop_front()) finish(queue_.front());
 }
 
 void Sender::finish(Request& request) {
@@ -164,6 +209,10 @@ void Sender::release(Load* load) {
   for (Request& request : queue_) {
     if (request.sent == 0 && std::exchange(request.isNumbered, false)) --next_;  // anew, without gaps
     if (request.load != load) continue;
+    if (request.left() == 0) {  // stands in the buffer of what is encrypted
+      request.load = nullptr;
+      continue;
+    }
     if (request.sent == 0 && (kept += request.frame.bytes) > kMostKept) continue;
     // What there is no memory for is dropped. If a part has been sent, the peer finds the next frame out of place, and
     // gives the connection up.
@@ -189,6 +238,7 @@ void Sender::abandon() {
     if (lent.load != nullptr) --lent.load->unfinished;
   }
   queue_.clear();
+  sealed_.begin = sealed_.end = 0;
   lent_.clear();
   lentCalls_ = 0;
 }

@@ -1,4 +1,5 @@
-// The sending half of a rail: a bounded queue of requests, and as much of it as the kernel takes in one call.
+// The sending half of a rail: a bounded queue of requests, and as much of it as the kernel takes in one call. What is
+// to be encrypted passes a buffer, some requests at a time.
 //
 // Thread safety: one thread at a time.
 // Invariants: what stands in the queue has not been taken by the kernel whole; what stands in `lent` has, but may still
@@ -12,7 +13,7 @@
 #include <deque>
 #include <memory>
 
-#include "frame.h"
+#include "seal.h"
 
 namespace kolo::tcp {
 
@@ -27,12 +28,14 @@ class Sender {
   static constexpr std::size_t kMostQueued = 256;
   static constexpr std::uint64_t kNever = UINT64_MAX;
 
+  explicit Sender(const Direction& direction);
+
   // Payloads of at least so many bytes are lent to the kernel instead of copied (MSG_ZEROCOPY), until it says that it
   // copied them nevertheless. REQUIRES: SO_ZEROCOPY is set on the socket.
   void lendFrom(std::uint64_t bytes) { lendFrom_ = bytes; }
 
   enum class Outcome { kAccepted, kFull, kBroken };
-  // frame: all but its number and checksum. The payload, frame.bytes long, is read until load->unfinished has been
+  // frame: all but its tag. The payload, frame.bytes long, is read until load->unfinished has been
   // lowered again. Nothing is offered to the kernel before flush().
   Outcome put(const Frame& frame, const void* payload, Load* load, bool isForLater = false);
   // True if something was taken.
@@ -65,7 +68,7 @@ class Sender {
     const unsigned char* payload;
     Load* load;          // null: nobody counts
     bool isForLater;     // not among those queued
-    std::uint64_t sent;  // bytes of header and payload
+    std::uint64_t sent;  // bytes of header and payload; encrypted: in the buffer
     bool isNumbered;
     std::unique_ptr<unsigned char[]> copy;
     Lending lending;
@@ -86,10 +89,19 @@ class Sender {
   };
 
   bool isLendable(const Request& request) const { return request.frame.bytes >= lendFrom_ && request.frame.bytes > 0; }
+  // Of the queue, what is encrypted and not taken by the kernel yet. Its requests stay in the queue until it is.
+  struct Sealed {
+    std::unique_ptr<unsigned char[]> bytes;
+    std::size_t begin = 0, end = 0;
+  };
+
   void number(Request& request);
   void gather(Offer& offer);
+  void gatherSealed(Offer& offer);
+  bool sealPiece(Request& request);
   std::int64_t offerTo(int fd, Offer& offer);
   void consume(std::uint64_t bytes);
+  void consumeSealed(std::uint64_t bytes);
   void finish(Request& request);
   void giveBack(std::uint32_t call);
 
@@ -98,7 +110,9 @@ class Sender {
   std::uint64_t lendFrom_ = kNever;
   std::uint32_t lendings_ = 0;   // calls so far
   std::uint32_t lentCalls_ = 0;  // of them, those not given back
-  std::uint32_t next_ = 0;       // number of the next frame
+  std::uint64_t next_ = 0;       // number of the next frame
+  Seal seal_;
+  Sealed sealed_;
   int broken_ = 0;
 };
 

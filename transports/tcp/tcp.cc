@@ -122,6 +122,7 @@ const koloTransport* koloTransportTcp(void) {
       // Measured by tools/compare-network: what one core sends, perf/results/2026-11-22-network-3hosts.txt.
       .messageNs = 20000,
       .putNs = 3000,
-      .mostMegabits = 20000};
+      .mostMegabits = 20000,
+      .encrypts = 1};
   return &table;
 }

@@ -43,7 +43,8 @@ bool Way::receive(Rail& rail, Scratch& scratch, std::string* wrong) {
   while (!rail.hasEnded && taken < kMostTakenAtOnce) {
     std::span<unsigned char> room = rail.parser.room();
     room = room.first(std::min(room.size(), kMostTakenAtOnce));
-    const std::span<unsigned char> rest(scratch.data(), rail.parser.lastBytes() >= kLarge ? kScratchThen : kScratch);
+    const bool isDirect = rail.parser.lastBytes() >= kLarge && !rail.parser.decrypts();
+    const std::span<unsigned char> rest(scratch.data(), isDirect ? kScratchThen : scratch.size());
     const ssize_t got = receiveInto(rail.socket.fd(), room, rest);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
     if (got <= 0) {

@@ -4,7 +4,6 @@
 // lock held, which is also held to close the sockets.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -21,8 +20,9 @@ using connect::Clock;
 struct Way;
 
 struct Rail {
-  Rail(Way* owner, network::Socket connection, const Memories& memories)
-      : way(owner), socket(std::move(connection)), parser(memories) {}
+  Rail(Way* owner, network::Socket connection, const Memories& memories, const Direction& sends,
+       const Direction& receives)
+      : way(owner), socket(std::move(connection)), sender(sends), parser(memories, receives) {}
   Way* way;
   network::Socket socket;
   Sender sender;
@@ -45,7 +45,8 @@ struct Way {
 
   // Takes what has come. True if something has; wrong: what was wrong with it.
   static constexpr std::size_t kScratch = 16384 + 1024;  // an eager message (src/comm/messages.h) with its frames
-  using Scratch = std::array<unsigned char, kScratch>;
+  static constexpr std::size_t kSealedScratch = 8 * (Seal::kPiece + Seal::kTag) + 1024;  // where payloads pass it, too
+  using Scratch = std::vector<unsigned char>;
   bool receive(Rail& rail, Scratch& scratch, std::string* wrong);
   bool hasEnded() const;
   // The peer has closed it, or it broke, and the device has not noticed yet.
