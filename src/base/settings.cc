@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "base/log.h"
+#include "base/words.h"
 
 namespace kolo::settings {
 namespace {
@@ -127,15 +128,6 @@ std::string describe(const Setting& setting) {
   return setting.words != nullptr ? fmt::format("one of {}", setting.words) : "text";
 }
 
-bool isOneOf(std::string_view word, std::string_view words) {
-  while (!words.empty()) {
-    const size_t end = std::min(words.find('|'), words.size());
-    if (words.substr(0, end) == word) return true;
-    words.remove_prefix(std::min(end + 1, words.size()));
-  }
-  return false;
-}
-
 Result<std::int64_t> parse(const Setting& setting, std::string_view text) {
   switch (setting.kind) {
     case Kind::kInteger: return parseInteger(text);
@@ -151,7 +143,7 @@ Result<std::int64_t> parse(const Setting& setting, std::string_view text) {
     }
     case Kind::kText: break;
   }
-  if (setting.words != nullptr && !isOneOf(text, setting.words))
+  if (setting.words != nullptr && !isWordOf(text, setting.words, '|'))
     return error(koloInvalidEnvironment, "not a word");
   return std::int64_t{0};
 }
@@ -301,8 +293,8 @@ Result<DeviceString> parseDevice(std::string_view text) {
 }
 
 Result<std::int64_t> parseBool(std::string_view text) {
-  if (isOneOf(text, "1|true|yes|on")) return std::int64_t{1};
-  if (isOneOf(text, "0|false|no|off")) return std::int64_t{0};
+  if (isWordOf(text, "1,true,yes,on")) return std::int64_t{1};
+  if (isWordOf(text, "0,false,no,off")) return std::int64_t{0};
   return error(koloInvalidArgument, "\"{}\" is not 1 or 0", text);
 }
 
