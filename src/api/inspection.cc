@@ -38,10 +38,11 @@ void describeReduction(comm::Communicator* communicator, const collectives::Choi
 // The operation that a call over the list would be.
 Result<comm::Operation> makeOperation(comm::Communicator* communicator, const collectives::ListCall& call,
                                       const koloItem_t* items, size_t count, koloRedOp_t op) {
-  comm::Operation operation{{.collective = call.collective, .datatype = collectives::kOfItems, .op = op}, {}, {}};
+  comm::Operation operation{{.op = op}, {}, {}};
   if (device::isIn(call.collective, device::kRooted)) KOLO_TRY(checkRoot(call.root, call.ranks));
-  KOLO_ASSIGN(operation.list, collectives::makeList(call, items, count));
-  operation.vector = !operation.list->areAlike;
+  KOLO_ASSIGN(std::shared_ptr<const collectives::List> list,
+              collectives::makeList(call, collectives::ItemsCall{items, count}));
+  operation.over(std::move(list));
   if (communicator != nullptr && op >= koloNumOps) operation.custom = communicator->reductions().find(op);
   return operation;
 }

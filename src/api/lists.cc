@@ -2,14 +2,16 @@
 #include <algorithm>
 
 #include "api/submit.h"
-#include "collectives/list_cache.h"
+#include "collectives/list_calls.h"
 #include "collectives/list_item.h"
 
 namespace kolo::api {
 namespace {
 
+using collectives::AxisCall;
+using collectives::ItemsCall;
 using collectives::ListCall;
-using collectives::ListOperation;
+using collectives::ReshardCall;
 using device::Collective;
 
 // The buffers of an item have to lie where the communicator's do.
@@ -29,21 +31,22 @@ Status checkFold(const comm::Operation& operation, std::size_t number, comm::Com
   return status.ok() ? status : error(status.code(), "item {}: {}", number, status.message());
 }
 
-// A list that is found when the communicator is known. find(communicator, call): what the call comes to.
-template <class Find>
-koloResult_t overList(const char* function, comm::Call call, koloComm_t comm, koloStream_t stream,
-                      Find&& find) noexcept {
-  const auto findIn = [&](comm::Communicator& communicator) {
-    return find(communicator, ListCall{.collective = call.collective,
-                                       .rank = communicator.rank(),
-                                       .ranks = communicator.ranks(),
-                                       .root = call.root});
+// given: what the call says of its list.
+template <class Given>
+koloResult_t overList(const char* function, const comm::Call& call, const Given& given, koloComm_t comm,
+                      koloStream_t stream) noexcept {
+  const auto callIn = [&](const comm::Communicator& communicator) {
+    return ListCall{.collective = call.collective,
+                    .rank = communicator.rank(),
+                    .ranks = communicator.ranks(),
+                    .root = call.root,
+                    .op = call.op};
   };
   const auto check = [&](comm::Communicator& communicator, comm::Operation& o) -> Status {
     if (device::isIn(o.collective, device::kRooted)) KOLO_TRY(checkRoot(o.root, communicator.ranks()));
-    KOLO_ASSIGN(ListOperation found, findIn(communicator));
-    o.over(found);
-    o.list = std::move(found.list);
+    KOLO_ASSIGN(std::shared_ptr<const collectives::List> list,
+                collectives::findList(communicator.planning().operations(), callIn(communicator), given));
+    o.over(std::move(list));
     if (o.reduces() && o.op >= koloNumOps) o.custom = communicator.reductions().find(o.op);
     if (o.reduces() && o.list->items.empty())
       KOLO_TRY(checkReduction(o.op, o.custom != nullptr ? o.custom->datatype : koloInt32, communicator));
@@ -54,12 +57,8 @@ koloResult_t overList(const char* function, comm::Call call, koloComm_t comm, ko
     return {};
   };
   const auto recalls = [&](comm::Communicator& communicator) {
-    if (call.op >= koloNumOps || !communicator.planning().recallsCalls()) return false;
-    const Result<ListOperation> found = findIn(communicator);
-    if (!found.ok()) return false;
-    comm::Call repeated = call;
-    repeated.over(found.value());
-    return communicator.planning().recall(repeated);
+    comm::Planning& planning = communicator.planning();
+    return planning.recallsCalls() && planning.recall(collectives::wordsOf(callIn(communicator), given));
   };
   return guard(function, [&]() -> Status {
     if (stream == nullptr) {
@@ -69,13 +68,6 @@ koloResult_t overList(const char* function, comm::Call call, koloComm_t comm, ko
     }
     comm::Operation operation{call, {}, {}, {}};
     return submitTo(operation, comm, stream, nullptr, check);
-  });
-}
-
-koloResult_t overItems(const char* function, const comm::Call& call, const koloItem_t* items, size_t count,
-                       koloComm_t comm, koloStream_t stream) noexcept {
-  return overList(function, call, comm, stream, [&](comm::Communicator& communicator, const ListCall& given) {
-    return communicator.planning().lists().find(given, items, count);
   });
 }
 
@@ -110,61 +102,55 @@ extern "C" {
 
 KOLO_API koloResult_t koloAllReduceList(const koloItem_t* items, size_t count, koloRedOp_t op, koloComm_t comm,
                                         koloStream_t stream) {
-  return overItems(__func__, {.collective = Collective::kAllReduce, .op = op}, items, count, comm, stream);
+  return overList(__func__, {.collective = Collective::kAllReduce, .op = op}, ItemsCall{items, count}, comm, stream);
 }
 
 KOLO_API koloResult_t koloReduceList(const koloItem_t* items, size_t count, koloRedOp_t op, int root, koloComm_t comm,
                                      koloStream_t stream) {
-  return overItems(__func__, {.collective = Collective::kReduce, .op = op, .root = root}, items, count, comm, stream);
+  return overList(__func__, {.collective = Collective::kReduce, .op = op, .root = root}, ItemsCall{items, count}, comm,
+                  stream);
 }
 
 KOLO_API koloResult_t koloBroadcastList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
                                         koloStream_t stream) {
-  return overItems(__func__, {.collective = Collective::kBroadcast, .root = root}, items, count, comm, stream);
+  return overList(__func__, {.collective = Collective::kBroadcast, .root = root}, ItemsCall{items, count}, comm,
+                  stream);
 }
 
 KOLO_API koloResult_t koloAllGatherList(const koloItem_t* items, size_t count, koloComm_t comm, koloStream_t stream) {
-  return overItems(__func__, {.collective = Collective::kAllGather}, items, count, comm, stream);
+  return overList(__func__, {.collective = Collective::kAllGather}, ItemsCall{items, count}, comm, stream);
 }
 
 KOLO_API koloResult_t koloReduceScatterList(const koloItem_t* items, size_t count, koloRedOp_t op, koloComm_t comm,
                                             koloStream_t stream) {
-  return overItems(__func__, {.collective = Collective::kReduceScatter, .op = op}, items, count, comm, stream);
+  return overList(__func__, {.collective = Collective::kReduceScatter, .op = op}, ItemsCall{items, count}, comm,
+                  stream);
 }
 
 KOLO_API koloResult_t koloGatherList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
                                      koloStream_t stream) {
-  return overItems(__func__, {.collective = Collective::kGather, .root = root}, items, count, comm, stream);
+  return overList(__func__, {.collective = Collective::kGather, .root = root}, ItemsCall{items, count}, comm, stream);
 }
 
 KOLO_API koloResult_t koloScatterList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
                                       koloStream_t stream) {
-  return overItems(__func__, {.collective = Collective::kScatter, .root = root}, items, count, comm, stream);
+  return overList(__func__, {.collective = Collective::kScatter, .root = root}, ItemsCall{items, count}, comm, stream);
 }
 
 KOLO_API koloResult_t koloAllToAllList(const koloItem_t* items, size_t count, koloComm_t comm, koloStream_t stream) {
-  return overItems(__func__, {.collective = Collective::kAllToAll}, items, count, comm, stream);
+  return overList(__func__, {.collective = Collective::kAllToAll}, ItemsCall{items, count}, comm, stream);
 }
 
 KOLO_API koloResult_t koloAllToAllAxis(const koloItem_t* item, int splitAxis, int concatAxis, const size_t* splits,
                                        const size_t* concats, koloComm_t comm, koloStream_t stream) {
-  return overList(__func__, {.collective = Collective::kAllToAll}, comm, stream,
-                  [&](comm::Communicator& communicator, const ListCall& given) -> Result<ListOperation> {
-                    if (item == nullptr) return error(koloInvalidPointer, "item is NULL, expected an item");
-                    return communicator.planning().lists().findAxisExchange(given, *item, splitAxis, concatAxis, splits,
-                                                                            concats);
-                  });
+  return overList(__func__, {.collective = Collective::kAllToAll},
+                  AxisCall{item, splitAxis, concatAxis, splits, concats}, comm, stream);
 }
 
 KOLO_API koloResult_t koloReshard(const koloItem_t* item, const koloArray_t* whole, int from, int to,
                                   const size_t* fromParts, const size_t* toParts, koloComm_t comm,
                                   koloStream_t stream) {
-  return overList(__func__, {}, comm, stream,
-                  [&](comm::Communicator& communicator, const ListCall& given) -> Result<ListOperation> {
-                    if (item == nullptr) return error(koloInvalidPointer, "item is NULL, expected an item");
-                    return communicator.planning().lists().findReshard(given.rank, given.ranks,
-                                                                       {*item, whole, from, to, fromParts, toParts});
-                  });
+  return overList(__func__, {}, ReshardCall{item, whole, from, to, fromParts, toParts}, comm, stream);
 }
 
 }  // extern "C"

@@ -34,6 +34,16 @@ std::unique_ptr<WindowEntry> retireWindow(koloWindow_t window) {
   return retired;
 }
 
+Status allocate(void** ptr, std::size_t bytes, int device) {
+  KOLO_TRY(checkResult("ptr", ptr));
+  if (bytes > static_cast<std::size_t>(PTRDIFF_MAX))
+    return error(koloInvalidCount, "bytes is {}, expected at most {}", bytes, PTRDIFF_MAX);
+  if (device < KOLO_HOST)
+    return error(koloInvalidArgument, "device is {}, expected a CUDA device or KOLO_HOST", device);
+  KOLO_ASSIGN(*ptr, device == KOLO_HOST ? memory::allocate(bytes) : memory::allocateOn(device, bytes));
+  return {};
+}
+
 // What a window may lie over.
 Status checkRange(const void* buffer, std::size_t bytes) {
   KOLO_TRY(checkPointer({"buffer", buffer, bytes}));
@@ -133,27 +143,11 @@ KOLO_API koloResult_t koloStreamDestroy(koloStream_t stream) {
 }
 
 KOLO_API koloResult_t koloMemAlloc(void** ptr, size_t bytes) {
-  return guardProcess(__func__, [&]() -> Status {
-    KOLO_TRY(checkResult("ptr", ptr));
-    if (bytes > static_cast<size_t>(PTRDIFF_MAX)) {
-      return error(koloInvalidCount, "bytes is {}, expected at most {}", bytes, PTRDIFF_MAX);
-    }
-    KOLO_ASSIGN(*ptr, memory::allocate(bytes));
-    return {};
-  });
+  return guardProcess(__func__, [&] { return allocate(ptr, bytes, KOLO_HOST); });
 }
 
 KOLO_API koloResult_t koloMemAllocOn(void** ptr, size_t bytes, int device) {
-  return guardProcess(__func__, [&]() -> Status {
-    KOLO_TRY(checkResult("ptr", ptr));
-    if (bytes > static_cast<size_t>(PTRDIFF_MAX)) {
-      return error(koloInvalidCount, "bytes is {}, expected at most {}", bytes, PTRDIFF_MAX);
-    }
-    if (device < KOLO_HOST)
-      return error(koloInvalidArgument, "device is {}, expected a CUDA device or KOLO_HOST", device);
-    KOLO_ASSIGN(*ptr, device == KOLO_HOST ? memory::allocate(bytes) : memory::allocateOn(device, bytes));
-    return {};
-  });
+  return guardProcess(__func__, [&] { return allocate(ptr, bytes, device); });
 }
 
 KOLO_API koloResult_t koloMemFree(void* ptr) {

@@ -8,229 +8,100 @@
 #include <unordered_map>
 
 #include "base/log.h"
+#include "base/words.h"
 
 namespace kolo::settings {
 namespace {
 
+using enum Kind;
 constexpr Setting kTable[] = {
-    {.name = "KOLO_DEBUG",
-     .kind = Kind::kText,
-     .fallback = "warn",
-     .meaning = "how much is written to standard error",
-     .words = "error|warn|info|debug"},
-    {.name = "KOLO_DEBUG_FILE",
-     .kind = Kind::kText,
-     .fallback = "",
-     .meaning = "file that messages are appended to instead of standard error"},
-    {.name = "KOLO_RANK",
-     .kind = Kind::kText,
-     .fallback = "",
-     .meaning = "this process's rank, for koloCommInitFromEnv (before any launcher's own variable)"},
-    {.name = "KOLO_SIZE", .kind = Kind::kText, .fallback = "", .meaning = "number of ranks, with KOLO_RANK"},
-    {.name = "KOLO_ROOT",
-     .kind = Kind::kText,
-     .fallback = "",
-     .meaning = "host:port where rank 0 listens; needed when ranks are on several hosts or run as several users"},
-    {.name = "KOLO_SECRET",
-     .kind = Kind::kText,
-     .fallback = "",
-     .meaning = "shared secret of the job, the same for all ranks; needed when ranks are on several hosts"},
-    {.name = "KOLO_INSECURE",
-     .kind = Kind::kBool,
-     .fallback = "0",
-     .meaning = "starts jobs on several hosts without KOLO_SECRET: strangers who reach their ports may join"},
-    {.name = "KOLO_ENCRYPT",
-     .kind = Kind::kBool,
-     .fallback = "0",
-     .meaning = "encrypts the data between hosts: tcp is then used, and no transport that cannot encrypt"},
-    {.name = "KOLO_JOB",
-     .kind = Kind::kText,
-     .fallback = "",
-     .meaning = "name that tells jobs on one machine apart when the launcher gives none"},
-    {.name = "KOLO_INTERFACE",
-     .kind = Kind::kText,
-     .fallback = "",
-     .meaning =
-         "network interface or address that the rendezvous listens on; any: all of them, in a job of one host too"},
-    {.name = "KOLO_PORT_RANGE",
-     .kind = Kind::kPorts,
-     .fallback = "",
-     .meaning = "TCP ports at which ranks listen, for the rendezvous and for data, where a firewall lets only some "
-                "through: 17000-17999; a process takes one, that of rank 0 two; empty: any"},
-    {.name = "KOLO_TCP_INTERFACES",
-     .kind = Kind::kText,
-     .fallback = "",
-     .meaning = "network interfaces or addresses for data, in order of preference, separated by commas; ^ before the "
-                "first: all but "
-                "these; empty: by speed and reach"},
-    {.name = "KOLO_HOST_ID",
-     .kind = Kind::kText,
-     .fallback = "",
-     .meaning = "name of the host that this process counts as: processes with different ones share no memory; empty: "
-                "by the kernel"},
-    {.name = "KOLO_TCP_SOCKETS",
-     .kind = Kind::kInteger,
-     .fallback = "0",
-     .meaning = "TCP connections to each peer, 1, 2 or 4; 0: by the network's speed",
-     .low = 0,
-     .high = 4},
-    {.name = "KOLO_TCP_CHECKSUM",
-     .kind = Kind::kBool,
-     .fallback = "0",
-     .meaning = "checks data sent by TCP with a CRC-32C of its own besides the headers"},
-    {.name = "KOLO_IB_DEVICES",
-     .kind = Kind::kText,
-     .fallback = "",
-     .meaning = "InfiniBand and RoCE devices to use, separated by commas; ^ before the first: all but these; empty: "
-                "the fastest"},
-    {.name = "KOLO_IB_GID_INDEX",
-     .kind = Kind::kInteger,
-     .fallback = "-1",
-     .meaning = "which of a port's addresses is used; -1: of RoCE v2 and an IP address, if there is one",
-     .low = -1,
-     .high = 255},
-    {.name = "KOLO_IB_RAILS",
-     .kind = Kind::kInteger,
-     .fallback = "0",
-     .meaning = "queue pairs to each peer that share its data, 1, 2 or 4; 0: one for each pair of ports",
-     .low = 0,
-     .high = 4},
-    {.name = "KOLO_IB_TIMEOUT",
-     .kind = Kind::kInteger,
-     .fallback = "16",
-     .meaning = "how long a NIC waits for an acknowledgement before it sends again: 4.096 us times 2 to this power",
-     .low = 1,
-     .high = 31},
-    {.name = "KOLO_IB_TRAFFIC_CLASS",
-     .kind = Kind::kInteger,
-     .fallback = "0",
-     .meaning = "traffic class (DSCP and ECN) of RoCE packets",
-     .low = 0,
-     .high = 255},
-    {.name = "KOLO_IB_SERVICE_LEVEL",
-     .kind = Kind::kInteger,
-     .fallback = "0",
-     .meaning = "service level of InfiniBand packets, priority of RoCE's",
-     .low = 0,
-     .high = 15},
-    {.name = "KOLO_NET_GBITS",
-     .kind = Kind::kInteger,
-     .fallback = "8",
-     .meaning = "speed of NICs whose speed the system does not tell, in Gbit/s, for choosing algorithms",
-     .low = 1,
-     .high = 10000},
-    {.name = "KOLO_INIT_TIMEOUT_MS",
-     .kind = Kind::kInteger,
-     .fallback = "60000",
-     .meaning = "how long joining a communicator may take, in milliseconds",
-     .low = 1,
-     .high = 86400000},
-    {.name = "KOLO_TIMEOUT_MS",
-     .kind = Kind::kInteger,
-     .fallback = "600000",
-     .meaning = "how long an operation may wait for a peer, in milliseconds; 0: for ever",
-     .low = 0,
-     .high = 2147483647},
-    {.name = "KOLO_SILENCE_MS",
-     .kind = Kind::kInteger,
-     .fallback = "10000",
-     .meaning =
-         "how long the host of a rank may be silent before the rank counts as lost, in milliseconds; to ride out "
-         "a link that is down for a while take more than twice that while, for TCP sends again ever more seldom",
-     .low = 1000,
-     .high = 86400000},
-    {.name = "KOLO_REPRODUCIBLE",
-     .kind = Kind::kBool,
-     .fallback = "0",
-     .meaning = "fold every element in rank order, so that results are the same bits for any algorithm and layout"},
-    {.name = "KOLO_DEVICE",
-     .kind = Kind::kDevice,
-     .fallback = "cpu",
-     .meaning = "where a rank's buffers lie: cpu, or gpu0, cuda0 or 0 for a CUDA device; xpu0: that device if this "
-                "machine has one, else cpu"},
-    {.name = "KOLO_GPU_CHANNELS",
-     .kind = Kind::kInteger,
-     .fallback = "0",
-     .meaning = "most blocks of a device that a rank's kernels use, of those that are free, in equal shares for the "
-                "ranks that share it; 0: up to 32, or 64 "
-                "where ranks share the device, and some are left for communicators to come",
-     .low = 0,
-     .high = 256},
-    {.name = "KOLO_RESIDENT",
-     .kind = Kind::kInteger,
-     .fallback = "0",
-     .meaning = "1: small operations on an idle stream of a GPU go to a kernel that stays for a while instead of being "
-                "launched; 2: also those that follow "
-                "others in one stream, before which nothing in it may need all multiprocessors at once",
-     .low = 0,
-     .high = 2},
-    {.name = "KOLO_GPUDIRECT",
-     .kind = Kind::kText,
-     .fallback = "off",
-     .meaning = "whether NICs read and write a GPU's memory themselves: auto: by dmabuf, else by peermem, else through "
-                "pinned memory of the host; "
-                "off: always through that; dmabuf or peermem: that way, or posted links on GPUs are an error",
-     .words = "auto|off|dmabuf|peermem"},
-    {.name = "KOLO_ALGORITHM",
-     .kind = Kind::kText,
-     .fallback = "",
-     .meaning =
-         "algorithms to force or forbid: all_reduce:biring,broadcast:^tree,all_gather:ring@1M-; and conditions on "
-         "bytes, elements, ranks, op and registered: all_reduce:ring/ranks=3-/elements=256001-/op=sum"},
-    {.name = "KOLO_TRANSPORTS",
-     .kind = Kind::kText,
-     .fallback = "",
-     .meaning = "transports to use, in order of preference, separated by commas; empty: all that work"},
-    {.name = "KOLO_TRANSPORT_PLUGINS",
-     .kind = Kind::kText,
-     .fallback = "",
-     .meaning = "shared objects with further transports, separated by colons; preferred to those built in"},
-    {.name = "KOLO_STAGING_BYTES",
-     .kind = Kind::kBytes,
-     .fallback = "32M",
-     .meaning = "most staging memory of a rank for one communicator; touched only as used",
-     .low = 1 << 16,
-     .high = INT64_C(1) << 36},
-    {.name = "KOLO_SINGLE_COPY_BYTES",
-     .kind = Kind::kInteger,
-     .fallback = "-1",
-     .meaning = "blocks and messages in ordinary buffers are read out of the other process, or written into it, from "
-                "this many bytes "
-                "on, instead of being staged; 0: always; -1: by the processor, and by whether ranks share cores",
-     .low = -1,
-     .high = INT64_MAX},
+    {"KOLO_DEBUG", kText, "warn", "how much is written to standard error", 0, INT64_MAX, "error|warn|info|debug"},
+    {"KOLO_DEBUG_FILE", kText, "", "file that messages are appended to instead of standard error"},
+    {"KOLO_RANK", kText, "", "this process's rank, for koloCommInitFromEnv (before any launcher's own variable)"},
+    {"KOLO_SIZE", kText, "", "number of ranks, with KOLO_RANK"},
+    {"KOLO_ROOT", kText, "",
+     "host:port where rank 0 listens; needed when ranks are on several hosts or run as several users"},
+    {"KOLO_SECRET", kText, "",
+     "shared secret of the job, the same for all ranks; needed when ranks are on several hosts"},
+    {"KOLO_INSECURE", kBool, "0",
+     "starts jobs on several hosts without KOLO_SECRET: strangers who reach their ports may join"},
+    {"KOLO_ENCRYPT", kBool, "0",
+     "encrypts the data between hosts: tcp is then used, and no transport that cannot encrypt"},
+    {"KOLO_JOB", kText, "", "name that tells jobs on one machine apart when the launcher gives none"},
+    {"KOLO_INTERFACE", kText, "",
+     "network interface or address that the rendezvous listens on; any: all of them, in a job of one host too"},
+    {"KOLO_PORT_RANGE", kPorts, "",
+     "TCP ports at which ranks listen, for the rendezvous and for data, where a firewall lets only some through: "
+     "17000-17999; a process takes one, that of rank 0 two; empty: any"},
+    {"KOLO_TCP_INTERFACES", kText, "",
+     "network interfaces or addresses for data, in order of preference, separated by commas; ^ before the first: all "
+     "but these; empty: by speed and reach"},
+    {"KOLO_HOST_ID", kText, "",
+     "name of the host that this process counts as: processes with different ones share no memory; empty: by the "
+     "kernel"},
+    {"KOLO_TCP_SOCKETS", kInteger, "0", "TCP connections to each peer, 1, 2 or 4; 0: by the network's speed", 0, 4},
+    {"KOLO_TCP_CHECKSUM", kBool, "0", "checks data sent by TCP with a CRC-32C of its own besides the headers"},
+    {"KOLO_IB_DEVICES", kText, "",
+     "InfiniBand and RoCE devices to use, separated by commas; ^ before the first: all but these; empty: the fastest"},
+    {"KOLO_IB_GID_INDEX", kInteger, "-1",
+     "which of a port's addresses is used; -1: of RoCE v2 and an IP address, if there is one", -1, 255},
+    {"KOLO_IB_RAILS", kInteger, "0",
+     "queue pairs to each peer that share its data, 1, 2 or 4; 0: one for each pair of ports", 0, 4},
+    {"KOLO_IB_TIMEOUT", kInteger, "16",
+     "how long a NIC waits for an acknowledgement before it sends again: 4.096 us times 2 to this power", 1, 31},
+    {"KOLO_IB_TRAFFIC_CLASS", kInteger, "0", "traffic class (DSCP and ECN) of RoCE packets", 0, 255},
+    {"KOLO_IB_SERVICE_LEVEL", kInteger, "0", "service level of InfiniBand packets, priority of RoCE's", 0, 15},
+    {"KOLO_NET_GBITS", kInteger, "8",
+     "speed of NICs whose speed the system does not tell, in Gbit/s, for choosing algorithms", 1, 10000},
+    {"KOLO_INIT_TIMEOUT_MS", kInteger, "60000", "how long joining a communicator may take, in milliseconds", 1,
+     86400000},
+    {"KOLO_TIMEOUT_MS", kInteger, "600000", "how long an operation may wait for a peer, in milliseconds; 0: for ever",
+     0, 2147483647},
+    {"KOLO_SILENCE_MS", kInteger, "10000",
+     "how long the host of a rank may be silent before the rank counts as lost, in milliseconds; to ride out a link "
+     "that is down for a while take more than twice that while, for TCP sends again ever more seldom",
+     1000, 86400000},
+    {"KOLO_REPRODUCIBLE", kBool, "0",
+     "fold every element in rank order, so that results are the same bits for any algorithm and layout"},
+    {"KOLO_DEVICE", kDevice, "cpu",
+     "where a rank's buffers lie: cpu, or gpu0, cuda0 or 0 for a CUDA device; xpu0: that device if this machine has "
+     "one, else cpu"},
+    {"KOLO_GPU_CHANNELS", kInteger, "0",
+     "most blocks of a device that a rank's kernels use, of those that are free, in equal shares for the ranks that "
+     "share it; 0: up to 32, or 64 where ranks share the device, and some are left for communicators to come",
+     0, 256},
+    {"KOLO_RESIDENT", kInteger, "0",
+     "1: small operations on an idle stream of a GPU go to a kernel that stays for a while instead of being launched; "
+     "2: also those that follow others in one stream, before which nothing in it may need all multiprocessors at once",
+     0, 2},
+    {"KOLO_GPUDIRECT", kText, "off",
+     "whether NICs read and write a GPU's memory themselves: auto: by dmabuf, else by peermem, else through pinned "
+     "memory of the host; off: always through that; dmabuf or peermem: that way, or posted links on GPUs are an error",
+     0, INT64_MAX, "auto|off|dmabuf|peermem"},
+    {"KOLO_ALGORITHM", kText, "",
+     "algorithms to force or forbid: all_reduce:biring,broadcast:^tree,all_gather:ring@1M-; and conditions on bytes, "
+     "elements, ranks, op and registered: all_reduce:ring/ranks=3-/elements=256001-/op=sum"},
+    {"KOLO_TRANSPORTS", kText, "",
+     "transports to use, in order of preference, separated by commas; empty: all that work"},
+    {"KOLO_TRANSPORT_PLUGINS", kText, "",
+     "shared objects with further transports, separated by colons; preferred to those built in"},
+    {"KOLO_STAGING_BYTES", kBytes, "32M", "most staging memory of a rank for one communicator; touched only as used",
+     1 << 16, INT64_C(1) << 36},
+    {"KOLO_SINGLE_COPY_BYTES", kInteger, "-1",
+     "blocks and messages in ordinary buffers are read out of the other process, or written into it, from this many "
+     "bytes on, instead of being staged; 0: always; -1: by the processor, and by whether ranks share cores",
+     -1, INT64_MAX},
     // Of tests and measurements: nobody else is told of them.
-    {.name = "KOLO_TEST_TCP_ZEROCOPY_BYTES",
-     .kind = Kind::kInteger,
-     .fallback = "-1",
-     .meaning = "data of at least this many bytes is sent by TCP without a copy in the kernel; -1: where it pays",
-     .low = -1,
-     .high = INT64_MAX},
-    {.name = "KOLO_TEST_IB_RETRIES",
-     .kind = Kind::kInteger,
-     .fallback = "7",
-     .meaning = "how often a NIC sends again before the way counts as failed",
-     .low = 0,
-     .high = 7},
-    {.name = "KOLO_TEST_RESIDENT_IDLE_US",
-     .kind = Kind::kInteger,
-     .fallback = "200",
-     .meaning = "after how many microseconds without work a resident kernel retires",
-     .low = 1,
-     .high = 1000000},
-    {.name = "KOLO_TEST_CONNECT_ALL_RANKS",
-     .kind = Kind::kInteger,
-     .fallback = "8",
-     .meaning =
-         "ranks up to which a communicator makes all its connections at once; with more, each when it is first needed",
-     .low = 0,
-     .high = 1 << 20},
-    {.name = "KOLO_TEST_STREAMING_BYTES",
-     .kind = Kind::kBytes,
-     .fallback = "4M",
-     .meaning = "buffers at least this large are written past the caches (non-temporal stores)",
-     .low = 0,
-     .high = INT64_C(1) << 50},
+    {"KOLO_TEST_TCP_ZEROCOPY_BYTES", kInteger, "-1",
+     "data of at least this many bytes is sent by TCP without a copy in the kernel; -1: where it pays", -1, INT64_MAX},
+    {"KOLO_TEST_IB_RETRIES", kInteger, "7", "how often a NIC sends again before the way counts as failed", 0, 7},
+    {"KOLO_TEST_RESIDENT_IDLE_US", kInteger, "200",
+     "after how many microseconds without work a resident kernel retires", 1, 1000000},
+    {"KOLO_TEST_CONNECT_ALL_RANKS", kInteger, "8",
+     "ranks up to which a communicator makes all its connections at once; with more, each when it is first needed", 0,
+     1 << 20},
+    {"KOLO_TEST_STREAMING_BYTES", kBytes, "4M",
+     "buffers at least this large are written past the caches (non-temporal stores)", 0, INT64_C(1) << 50},
 };
 
 struct Store {
@@ -259,15 +130,6 @@ std::string describe(const Setting& setting) {
   return setting.words != nullptr ? fmt::format("one of {}", setting.words) : "text";
 }
 
-bool isOneOf(std::string_view word, std::string_view words) {
-  while (!words.empty()) {
-    const size_t end = std::min(words.find('|'), words.size());
-    if (words.substr(0, end) == word) return true;
-    words.remove_prefix(std::min(end + 1, words.size()));
-  }
-  return false;
-}
-
 Result<std::int64_t> parse(const Setting& setting, std::string_view text) {
   switch (setting.kind) {
     case Kind::kInteger: return parseInteger(text);
@@ -283,7 +145,8 @@ Result<std::int64_t> parse(const Setting& setting, std::string_view text) {
     }
     case Kind::kText: break;
   }
-  if (setting.words != nullptr && !isOneOf(text, setting.words)) return error(koloInvalidEnvironment, "not a word");
+  if (setting.words != nullptr && !isWordOf(text, setting.words, '|'))
+    return error(koloInvalidEnvironment, "not a word");
   return std::int64_t{0};
 }
 
@@ -432,8 +295,8 @@ Result<DeviceString> parseDevice(std::string_view text) {
 }
 
 Result<std::int64_t> parseBool(std::string_view text) {
-  if (isOneOf(text, "1|true|yes|on")) return std::int64_t{1};
-  if (isOneOf(text, "0|false|no|off")) return std::int64_t{0};
+  if (isWordOf(text, "1,true,yes,on")) return std::int64_t{1};
+  if (isWordOf(text, "0,false,no,off")) return std::int64_t{0};
   return error(koloInvalidArgument, "\"{}\" is not 1 or 0", text);
 }
 

@@ -107,8 +107,9 @@ Status checkOverlaps(const ListCall& call, const List& list) {
   return {};
 }
 
-std::shared_ptr<const List> finish(const ListCall& call, List&& list) {
+std::shared_ptr<List> finish(const ListCall& call, List&& list) {
   list.collective = call.collective;
+  list.root = call.root;
   list.digest = digestOf(list);
   for (const Item& item : list.items) {
     list.castsOutput = list.castsOutput || item.recv.datatype != item.transferType;
@@ -119,7 +120,7 @@ std::shared_ptr<const List> finish(const ListCall& call, List&& list) {
     list.longest = std::max(send.longest, recv.longest);
     list.areAlike = send.areAlike && recv.areAlike;
   }
-  return std::make_shared<const List>(std::move(list));
+  return std::make_shared<List>(std::move(list));
 }
 
 // Pairs of ranks, whose blocks differ: the longest and whether all are alike, from what all ranks know.
@@ -163,7 +164,10 @@ Status checkAlike(const Item& item, int rank) {
 
 }  // namespace
 
-Result<std::shared_ptr<const List>> makeList(const ListCall& call, const koloItem_t* items, std::size_t count) {
+Status refuseNoItem() { return error(koloInvalidPointer, "item is NULL, expected an item"); }
+
+Result<std::shared_ptr<List>> makeList(const ListCall& call, const ItemsCall& given) {
+  const auto& [items, count] = given;
   if (items == nullptr && count != 0)
     return error(koloInvalidPointer, "items is NULL, expected an array of {} items", count);
   List list;
@@ -176,10 +180,10 @@ Result<std::shared_ptr<const List>> makeList(const ListCall& call, const koloIte
   return finish(call, std::move(list));
 }
 
-Result<std::shared_ptr<const List>> makeAxisExchange(const ListCall& call, const koloItem_t& item, int splitAxis,
-                                                     int concatAxis, const std::size_t* splits,
-                                                     const std::size_t* concats) {
-  KOLO_ASSIGN(Item read, readItem(call, item, splitAxis, concatAxis, splits, concats));
+Result<std::shared_ptr<List>> makeList(const ListCall& call, const AxisCall& given) {
+  if (given.item == nullptr) return refuseNoItem();
+  const auto& [item, splitAxis, concatAxis, splits, concats] = given;
+  KOLO_ASSIGN(Item read, readItem(call, *item, splitAxis, concatAxis, splits, concats));
   if (splitAxis == concatAxis) KOLO_TRY(checkAlike(read, call.rank));
   const auto longestOf = [](const std::vector<std::uint64_t>& lengths) { return *std::ranges::max_element(lengths); };
   const auto areAlike = [](const std::vector<std::uint64_t>& lengths) {
@@ -196,9 +200,8 @@ Result<std::shared_ptr<const List>> makeAxisExchange(const ListCall& call, const
   return finish(call, std::move(list));
 }
 
-Result<std::shared_ptr<const List>> makeRecut(const ListCall& call, const koloItem_t& item, int axis,
-                                              const std::vector<std::size_t>& from,
-                                              const std::vector<std::size_t>& to) {
+Result<std::shared_ptr<List>> makeRecut(const ListCall& call, const koloItem_t& item, int axis,
+                                        const std::vector<std::size_t>& from, const std::vector<std::size_t>& to) {
   const auto mine = static_cast<std::size_t>(call.rank);
   const std::vector<std::size_t> sent = overlaps(from, mine, to), received = overlaps(to, mine, from);
   KOLO_ASSIGN(Item read, readItem(call, item, axis, axis, sent.data(), received.data()));
@@ -215,13 +218,13 @@ Result<std::shared_ptr<const List>> makeRecut(const ListCall& call, const koloIt
 }
 
 std::uint64_t memoryOf(const List& list) {
-  std::uint64_t bytes = sizeof list;
+  std::uint64_t bytes = sizeof list + list.said.size() * sizeof list.said.front();
   for (const Item& item : list.items)
     bytes += sizeof item + (item.send.extents.size() + item.recv.extents.size()) * sizeof(std::uint64_t);
   return bytes;
 }
 
-Result<std::shared_ptr<const List>> makeLocal(const koloItem_t* items, std::size_t count) {
+Result<std::shared_ptr<List>> makeLocal(const koloItem_t* items, std::size_t count) {
   const ListCall alone{.collective = Collective::kAllGather, .rank = 0, .ranks = 1, .root = 0};
   List list;
   list.isLocal = true;

@@ -50,9 +50,13 @@ struct Recut {
   std::vector<std::uint64_t> fromLengths, toLengths;  // of each rank's part; empty: of no rank but this one known
 };
 
+using Words = std::vector<std::uint64_t>;
+
 struct List : Terms {
   std::vector<Item> items;
+  Words said;  // all that its caller said (list_calls.h)
   device::Collective collective = device::Collective::kCount;
+  int root = 0;
   std::optional<Recut> recut;  // of one item, instead of what its blocks say
   bool isLocal = false;        // each rank copies its items by itself, and the ranks exchange nothing
   std::uint64_t digest = 0;    // of what has to be the same on all ranks
@@ -99,30 +103,33 @@ LaidOut layOut(const List& list, int parts, std::uint64_t edgesAt);
 
 // ---- making lists
 
-// What an item's caller says, and the operation.
+// The operation of an item, and who calls it.
 struct ListCall {
   device::Collective collective;
   int rank;
   int ranks;
   int root;
+  koloRedOp_t op = koloSum;
 };
-// What a call over lists comes to.
-struct ListOperation {
-  device::Collective collective = device::Collective::kAllGather;
-  int root = 0;
-  std::shared_ptr<const List> list;
+struct ItemsCall {
+  const koloItem_t* items;
+  std::size_t count;
 };
-// Checks the items and puts them into the one form. An error names the item.
-Result<std::shared_ptr<const List>> makeList(const ListCall& call, const koloItem_t* items, std::size_t count);
 // An all-to-all of one item along two axes: makes blocks of its send array along splitAxis, and gets those of its
 // receive array along concatAxis. splits, concats: lengths along these axes for each rank; NULL: alike.
-Result<std::shared_ptr<const List>> makeAxisExchange(const ListCall& call, const koloItem_t& item, int splitAxis,
-                                                     int concatAxis, const std::size_t* splits,
-                                                     const std::size_t* concats);
+struct AxisCall {
+  const koloItem_t* item;
+  int splitAxis, concatAxis;
+  const std::size_t *splits, *concats;
+};
+// Checks the items and puts them into the one form. An error names the item.
+Result<std::shared_ptr<List>> makeList(const ListCall& call, const ItemsCall& given);
+Result<std::shared_ptr<List>> makeList(const ListCall& call, const AxisCall& given);
 // An all-to-all of one item that is cut along an axis before and afterwards, in other lengths: those of each rank.
-Result<std::shared_ptr<const List>> makeRecut(const ListCall& call, const koloItem_t& item, int axis,
-                                              const std::vector<std::size_t>& from, const std::vector<std::size_t>& to);
+Result<std::shared_ptr<List>> makeRecut(const ListCall& call, const koloItem_t& item, int axis,
+                                        const std::vector<std::size_t>& from, const std::vector<std::size_t>& to);
+Status refuseNoItem();
 // Items that each rank copies by itself, as a rank alone gathers them.
-Result<std::shared_ptr<const List>> makeLocal(const koloItem_t* items, std::size_t count);
+Result<std::shared_ptr<List>> makeLocal(const koloItem_t* items, std::size_t count);
 
 }  // namespace kolo::collectives

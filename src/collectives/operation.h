@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "collectives/list.h"
@@ -59,7 +60,7 @@ inline constexpr auto kOfItems = koloNumDatatypes;
 
 // A collective as its caller says it.
 struct Call {
-  const void* send = nullptr;  // over a list, that one's address (`over`)
+  const void* send = nullptr;  // over a list, that one's address
   void* recv = nullptr;
   std::uint64_t count = 0;  // as in the API; 0 where only arrays, or a list, say it
   device::Collective collective = device::Collective::kBarrier;
@@ -69,14 +70,6 @@ struct Call {
   bool vector = false;  // a v-variant
 
   bool operator==(const Call&) const = default;
-  // A call over a list that comes to this. The list has to live as long as the call is compared with others.
-  void over(const ListOperation& found) {
-    send = found.list.get();
-    collective = found.collective;
-    datatype = kOfItems;
-    root = found.root;
-    vector = !found.list->areAlike;
-  }
   bool reduces() const { return device::isIn(collective, device::kReducing); }
 };
 
@@ -86,6 +79,15 @@ struct Operation : Call {
   std::shared_ptr<const CustomReduction> custom;
   std::shared_ptr<const VectorCounts> counts;  // v-variants
   std::shared_ptr<const List> list;            // over a list
+
+  void over(std::shared_ptr<const List> found) {
+    list = std::move(found);
+    send = list.get();
+    collective = list->collective;
+    datatype = kOfItems;
+    root = list->root;
+    vector = !list->areAlike;
+  }
 };
 
 // The device code of a predefined reduction; an average is a sum.

@@ -27,8 +27,8 @@ inline constexpr Call kNoCall{.collective = device::Collective::kCount};
 
 // An operation that is ready to run, as often as it is called.
 struct Prepared {
-  Call call = kNoCall;   // the call that finds it again; kNoCall: none does
-  std::size_t hash = 0;  // of the call
+  Call call = kNoCall;   // the call that finds it again, with counts or a list's words; kNoCall: none does
+  std::size_t hash = 0;  // of these
   device::Work work;
   device::Sharing sharing;  // the most that a call offers
   executor::Context context;
@@ -45,6 +45,10 @@ struct Prepared {
   std::shared_ptr<const LaidOut> laidOut;        // the list
   std::shared_ptr<executor::cuda::Table> table;  // the same for a GPU, after a launch
   executor::UserReduction user;
+
+  bool is(const Call& given) const { return call == given; }
+  bool is(const Call& given, const CountArrays& arrays) const { return call == given && counts->are(arrays); }
+  bool is(const Words& said) const { return call != kNoCall && list != nullptr && list->said == said; }
 };
 
 // What all operations of a communicator share. The pointers' targets live as long as it does.

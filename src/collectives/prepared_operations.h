@@ -1,15 +1,17 @@
 // The operations of a communicator that are ready to run again: programs call the same ones on the same buffers again
 // and again.
 //
-// Thread safety: under the communicator's turn, outdate() from any thread. Invariants: those used last are kept, kMost
-// at most, with lists of mostListBytes at most, or one alone; a Prepared stays where it is in memory, and only make()
-// changes it.
+// Thread safety: under the communicator's turn, outdate() and listOf() from any thread. Invariants: those used last are
+// kept, kMost at most, with lists of mostListBytes at most, or one alone; a Prepared stays where it is in memory, and
+// only make() changes it.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <memory>
+#include <mutex>
 #include <unordered_map>
 
 #include "collectives/prepare.h"
@@ -26,16 +28,15 @@ class PreparedOperations {
   Prepared& current() { return *current_; }
   const Prepared& current() const { return *current_; }
 
-  // Whether this call is ready; it is then the current one. No operation with a reduction that a user made is.
-  bool recall(const Call& call) { return !isOutdated() && (current_->call == call || find(call)); }
-  bool recall(const Call& call, const CountArrays& counts) {
-    return !isOutdated() && ((current_->call == call && current_->counts->are(counts)) || find(call, counts));
+  // Whether this call is ready; it is then the current one. No operation with a reduction that a user made is. said:
+  // the call; of a v-variant, its count arrays too; over a list, all that its caller said (list_calls.h).
+  template <class... Said>
+  bool recall(const Said&... said) {
+    return !isOutdated() && (current_->is(said...) || find(said...));
   }
-
-  bool recall(const Operation& operation) {
-    return operation.counts != nullptr ? recall(operation, operation.counts->arrays())
-                                       : recall(static_cast<const Call&>(operation));
-  }
+  bool recall(const Operation& operation);
+  // The list of a call over one that is ready; null: it is not.
+  std::shared_ptr<const List> listOf(const Words& said) const;
 
   // One to be prepared, which is then the current one: in the place of the one used longest ago, where there are kMost.
   Prepared& make();
@@ -49,12 +50,15 @@ class PreparedOperations {
 
  private:
   using Place = std::list<Prepared>::iterator;
+  using Index = std::unordered_multimap<std::size_t, Place>;
 
-  bool find(const Call& call);
-  bool find(const Call& call, const CountArrays& counts);
-  template <class Condition>
-  bool findIf(std::size_t hash, Condition condition);
+  template <class... Said>
+  bool find(const Said&... said);
+  template <class... Said>
+  Index::const_iterator search(const Said&... said) const;  // its end: there is none
+  std::size_t hash(const Call& call) const;
   std::size_t hash(const Call& call, const CountArrays& counts) const;
+  std::size_t hash(const Words& said) const;
   void drop(Place place);
   bool isOutdated() const { return isOutdated_.load(std::memory_order_relaxed); }
 
@@ -64,7 +68,8 @@ class PreparedOperations {
   const std::uint64_t mostListBytes_;
   std::uint64_t listBytes_ = 0;  // of known_
   std::list<Prepared> idle_;     // no call recalls them; the current one may be among them
-  std::unordered_multimap<std::size_t, Place> index_;
+  mutable std::mutex mutex_;     // for changes of index_, and what threads without the turn read in it
+  Index index_;
   Place current_;
   std::atomic<bool> isOutdated_{false};  // known_, which make() then forgets
 };

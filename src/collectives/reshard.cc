@@ -31,14 +31,14 @@ struct Placement {
 class Resharder {
  public:
   Resharder(int rank, int ranks, const ReshardCall& call)
-      : rank_(rank), ranks_(ranks), mine_(static_cast<std::size_t>(rank)), call_(call), item_(call.item) {}
+      : rank_(rank), ranks_(ranks), mine_(static_cast<std::size_t>(rank)), call_(call), item_(*call.item) {}
 
-  Result<ListOperation> make() {
+  Result<std::shared_ptr<List>> make() {
     KOLO_TRY(readWhole());
     KOLO_ASSIGN(from_, readPlace("from", call_.from, "fromParts", call_.fromParts));
     KOLO_ASSIGN(to_, readPlace("to", call_.to, "toParts", call_.toParts));
-    KOLO_TRY(describe("sendarray", from_, call_.item.sendarray, send_));
-    KOLO_TRY(describe("recvarray", to_, call_.item.recvarray, recv_));
+    KOLO_TRY(describe("sendarray", from_, call_.item->sendarray, send_));
+    KOLO_TRY(describe("recvarray", to_, call_.item->recvarray, recv_));
     item_.sendarray = &send_.array;
     item_.recvarray = &recv_.array;
     item_.counts = nullptr;
@@ -144,30 +144,22 @@ class Resharder {
     return {};
   }
 
-  Result<ListOperation> overList(Collective collective, int root, int axis, const Shape& counts) {
+  Result<std::shared_ptr<List>> overList(Collective collective, int root, int axis, const Shape& counts) {
     item_.axis = axis;
     if (!counts.empty()) item_.counts = counts.data();
-    ListOperation result{collective, root, nullptr};
-    KOLO_ASSIGN(result.list, makeList({collective, rank_, ranks_, root}, &item_, 1));
-    return result;
+    return makeList({collective, rank_, ranks_, root}, ItemsCall{&item_, 1});
   }
 
-  Result<ListOperation> fromCut() {
+  Result<std::shared_ptr<List>> fromCut() {
     if (to_.isOnAll()) return overList(Collective::kAllGather, 0, from_.axis, from_.parts);
     if (!to_.isCut()) return overList(Collective::kGather, to_.root, from_.axis, from_.parts);
     const ListCall call{Collective::kAllToAll, rank_, ranks_, 0};
-    ListOperation result{Collective::kAllToAll, 0, nullptr};
-    if (from_.axis == to_.axis) {
-      KOLO_ASSIGN(result.list, makeRecut(call, item_, from_.axis, from_.parts, to_.parts));
-    } else {
-      KOLO_ASSIGN(result.list,
-                  makeAxisExchange(call, item_, to_.axis, from_.axis, to_.parts.data(), from_.parts.data()));
-    }
-    return result;
+    if (from_.axis == to_.axis) return makeRecut(call, item_, from_.axis, from_.parts, to_.parts);
+    return makeList(call, AxisCall{&item_, to_.axis, from_.axis, to_.parts.data(), from_.parts.data()});
   }
 
   // From one rank to another: a gather to which the others give nothing.
-  Result<ListOperation> moveWhole() {
+  Result<std::shared_ptr<List>> moveWhole() {
     Shape counts(static_cast<std::size_t>(ranks_), 0);
     counts[static_cast<std::size_t>(from_.root)] = shape_[0];
     if (rank_ != from_.root) send_.shape[0] = 0;
@@ -175,7 +167,7 @@ class Resharder {
   }
 
   // What this rank is to have lies in what it has.
-  Result<ListOperation> copyLocally() {
+  Result<std::shared_ptr<List>> copyLocally() {
     const bool isThere = to_.isCut() || to_.isOn(rank_);
     if (from_.isOnAll() && to_.isCut() && item_.sendbuf != nullptr) {
       std::ptrdiff_t before = 0;
@@ -186,9 +178,7 @@ class Resharder {
     if (from_.isOnAll()) send_.shape = recv_.shape;
     send_.array.shape = send_.shape.data();
     item_.axis = 0;
-    ListOperation result;
-    KOLO_ASSIGN(result.list, makeLocal(&item_, isThere ? 1 : 0));
-    return result;
+    return makeLocal(&item_, isThere ? 1 : 0);
   }
   std::size_t bytes() const {
     const bool isKnown = item_.sendtype >= 0 && item_.sendtype < koloNumDatatypes;
@@ -206,8 +196,9 @@ class Resharder {
 
 }  // namespace
 
-Result<ListOperation> makeReshard(int rank, int ranks, const ReshardCall& call) {
-  return Resharder(rank, ranks, call).make();
+Result<std::shared_ptr<List>> makeList(const ListCall& call, const ReshardCall& given) {
+  if (given.item == nullptr) return refuseNoItem();
+  return Resharder(call.rank, call.ranks, given).make();
 }
 
 }  // namespace kolo::collectives

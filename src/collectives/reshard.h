@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
 #include "base/status.h"
 #include "collectives/list.h"
@@ -13,12 +14,13 @@ namespace kolo::collectives {
 
 // As koloReshard() is called.
 struct ReshardCall {
-  const koloItem_t& item;
+  const koloItem_t* item;
   const koloArray_t* whole;
   int from, to;  // an axis, KOLO_ON_ALL or KOLO_ON_RANK()
   const std::size_t *fromParts, *toParts;
 };
 
-Result<ListOperation> makeReshard(int rank, int ranks, const ReshardCall& call);
+// The collective and the root of the call are not read: they are found.
+Result<std::shared_ptr<List>> makeList(const ListCall& call, const ReshardCall& given);
 
 }  // namespace kolo::collectives

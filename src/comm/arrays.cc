@@ -6,7 +6,7 @@
 
 #include "base/caller.h"
 #include "base/datatypes.h"
-#include "collectives/list.h"
+#include "collectives/list_calls.h"
 #include "comm/in_turn.h"
 
 namespace kolo::comm {
@@ -77,10 +77,10 @@ Result<Operation> scatterAlongAxis(Communicator& communicator, const ArrayCall& 
                                     .rank = communicator.rank(),
                                     .ranks = communicator.ranks(),
                                     .root = call.root};
-  KOLO_ASSIGN(const collectives::ListOperation found, communicator.planning().lists().find(given, &item, 1));
+  KOLO_ASSIGN(std::shared_ptr<const collectives::List> list,
+              collectives::findList(communicator.planning().operations(), given, collectives::ItemsCall{&item, 1}));
   Operation operation;
-  operation.over(found);
-  operation.list = found.list;
+  operation.over(std::move(list));
   return operation;
 }
 

@@ -10,7 +10,6 @@
 #include <string_view>
 
 #include "collectives/choices.h"
-#include "collectives/list_cache.h"
 #include "collectives/prepare.h"
 #include "collectives/prepared_operations.h"
 #include "comm/operation.h"
@@ -31,12 +30,13 @@ class Planning {
   collectives::Choices& choices() { return choices_; }
   collectives::Site& site() { return site_; }
   collectives::PreparedOperations& operations() { return operations_; }
-  collectives::ListCache& lists() { return lists_; }
 
   // Whether this is one of the last operations again, for which everything has been checked and prepared; if so,
-  // Backend::runAgain() runs it. REQUIRES: no reduction that a user made. A v-variant comes with its counts.
-  bool recall(const Call& call) { return recallsCalls_ && operations_.recall(call); }
-  bool recall(const Call& call, const CountArrays& counts) { return recallsCalls_ && operations_.recall(call, counts); }
+  // Backend::runAgain() runs it. said: as PreparedOperations::recall() has it.
+  template <class... Said>
+  bool recall(const Said&... said) {
+    return recallsCalls_ && operations_.recall(said...);
+  }
   // From now on recall() finds nothing: what was checked of a call may have changed, such as where its buffers lie.
   void checkEachCall() { recallsCalls_ = false; }
   bool recallsCalls() const { return recallsCalls_; }
@@ -63,7 +63,6 @@ class Planning {
   collectives::Choices choices_;  // refers to the machine
   collectives::Site site_;
   collectives::PreparedOperations operations_;
-  collectives::ListCache lists_;
   bool recallsCalls_ = true;
 };
 

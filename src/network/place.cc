@@ -5,22 +5,10 @@
 #include <cstring>
 #include <tuple>
 
+#include "base/words.h"
+
 namespace kolo::network {
 namespace {
-
-// The words of a comma-separated list, without blanks.
-std::vector<std::string_view> words(std::string_view text) {
-  std::vector<std::string_view> found;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find(','), text.size());
-    std::string_view word = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    const std::size_t first = word.find_first_not_of(" \t");
-    if (first == std::string_view::npos) continue;
-    found.push_back(word.substr(first, word.find_last_not_of(" \t") - first + 1));
-  }
-  return found;
-}
 
 bool isNamed(const Place& place, std::string_view word) {
   return place.interface == word || parseAddress(word) == place.address();
@@ -48,7 +36,7 @@ std::uint8_t speedClass(std::int64_t megabitsPerSecond) {
 }
 
 void measureDistances(std::vector<Place>& own, std::string_view nearNics) {
-  const std::vector<std::string_view> near = words(nearNics);
+  const std::vector<std::string> near = wordsOf(nearNics);
   for (Place& place : own) {
     const std::string_view name =
         std::string_view(place.interface).substr(0, place.interface.find(':'));  // eth0:1 is of eth0
@@ -79,7 +67,7 @@ std::vector<Place> choosePlaces(const std::vector<Place>& own, std::string_view 
   const bool isAllBut =
       setting.find_first_not_of(" \t") != std::string_view::npos && setting[setting.find_first_not_of(" \t")] == '^';
   if (isAllBut) setting.remove_prefix(setting.find('^') + 1);
-  const std::vector<std::string_view> wanted = words(setting);
+  const std::vector<std::string> wanted = wordsOf(setting);
   std::vector<Place> chosen;
   if (wanted.empty() || isAllBut) {
     std::copy_if(own.begin(), own.end(), std::back_inserter(chosen), [&](const Place& place) {

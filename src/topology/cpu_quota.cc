@@ -4,6 +4,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "base/words.h"
 #include "topology/topology.h"
 
 namespace kolo::topology {
@@ -53,15 +54,6 @@ double tightestUpwards(const std::string& mount, std::string path, bool unified)
   return tighter(tightest, quotaOf(mount, unified));
 }
 
-bool namesCpu(std::string_view controllers) {
-  while (!controllers.empty()) {
-    const std::size_t end = std::min(controllers.find(','), controllers.size());
-    if (controllers.substr(0, end) == "cpu") return true;
-    controllers.remove_prefix(std::min(end + 1, controllers.size()));
-  }
-  return false;
-}
-
 }  // namespace
 
 double cpuQuota(const std::string& membership, const std::string& mount) {
@@ -74,7 +66,7 @@ double cpuQuota(const std::string& membership, const std::string& mount) {
     const std::string controllers = line.substr(first + 1, second - first - 1);
     const std::string path = line.substr(second + 1);
     if (controllers.empty()) tightest = tighter(tightest, tightestUpwards(mount, path, true));
-    if (namesCpu(controllers)) {
+    if (isWordOf("cpu", controllers)) {
       tightest = tighter(tightest, tightestUpwards(mount + "/cpu", path, false));
       tightest = tighter(tightest, tightestUpwards(mount + "/" + controllers, path, false));
     }

@@ -10,26 +10,12 @@
 
 #include "base/log.h"
 #include "base/settings.h"
+#include "base/words.h"
 #include "transport/builtin.h"
 #include "transport/why.h"
 
 namespace kolo::transport {
 namespace {
-
-// Not empty words of a list, without blanks around them, each once.
-std::vector<std::string> split(std::string_view text, char separator) {
-  std::vector<std::string> words;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find(separator), text.size());
-    std::string_view word = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    const std::size_t first = word.find_first_not_of(" \t");
-    if (first == std::string_view::npos) continue;
-    word = word.substr(first, word.find_last_not_of(" \t") - first + 1);
-    if (std::find(words.begin(), words.end(), word) == words.end()) words.emplace_back(word);
-  }
-  return words;
-}
 
 const char* missingFunction(const koloTransport& table) {
   if (table.probe == nullptr) return "probe";
@@ -137,7 +123,7 @@ void append(std::vector<Entry>& entries, const koloTransport* table, const std::
 
 Result<std::vector<Entry>> all() {
   std::vector<Entry> entries;
-  for (const std::string& path : split(settings::text("KOLO_TRANSPORT_PLUGINS"), ':')) {
+  for (const std::string& path : wordsOf(settings::text("KOLO_TRANSPORT_PLUGINS"), ':')) {
     KOLO_ASSIGN(const koloTransport* table, plugin(path));
     append(entries, table, path);
   }
@@ -170,7 +156,7 @@ Result<std::vector<Entry>> list(const std::string& names) {
   const koloResult_t refusal = fromEnvironment ? koloInvalidEnvironment : koloInvalidArgument;
   if (wanted.empty()) return entries;
   std::vector<Entry> chosen;
-  for (const std::string& name : split(wanted, ',')) {
+  for (const std::string& name : wordsOf(wanted)) {
     const auto at = std::find_if(entries.begin(), entries.end(), [&](const Entry& e) { return e.table->name == name; });
     if (at == entries.end()) {
       return error(refusal, "{}\"{}\" names a transport \"{}\" that does not exist; there are: {}",

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/list_cache.h"
+#include "collectives/prepared_operations.h"
 #include "comm/host_backend.h"
 #include "device/segments.h"
 #include "executor/context.h"
@@ -158,7 +158,7 @@ TEST_CASE("S1.5 ten thousand items in one list and in a hundred, again: over tcp
 // Forgotten lists are laid out anew, where tables of others were: a peer that keeps tables must not take one for
 // another.
 TEST_CASE("S1.5 more different lists than are remembered, again and in turn: peers read each one's own table") {
-  constexpr std::size_t kLists = collectives::ListCache::kMost + 50, kCount = 700;
+  constexpr std::size_t kLists = collectives::PreparedOperations::kMost + 50, kCount = 700;
   constexpr int kTurns = 2;
   const bool canRead = canReadByKernel();
   const UseExecutor host(0);

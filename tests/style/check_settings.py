@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-NAME = re.compile(r'\.name = "(KOLO_\w+)"')
+NAME = re.compile(r'\{"(KOLO_\w+)", k[A-Z]')
 ROW = re.compile(r"^\| `(KOLO_\w+)` \|", re.MULTILINE)
 SET = re.compile(r"""["'](KOLO_\w+)["'=]|\b(KOLO_\w+)=""")
 FOR_TESTS = "KOLO_TEST_"
@@ -35,7 +35,7 @@ def faults(table, readme, tests):
 
 def expect_to_find():
     """That the faults are found."""
-    table = '.name = "KOLO_A"\n.name = "KOLO_B"\n.name = "KOLO_TEST_C"\n.name = "KOLO_TEST_D"\n'
+    table = "".join(f'{{"{name}", kText, "", "meaning"}},\n' for name in ("KOLO_A", "KOLO_B", "KOLO_TEST_C", "KOLO_TEST_D"))
     found = list(faults(table, "| `KOLO_A` | a |\n| `KOLO_TEST_C` | c |\n", 'set("KOLO_B"), run KOLO_TEST_C=1, never KOLO_TEST_D'))
     wanted = ["KOLO_B has no row in README.md's table of settings", "README.md has a row of KOLO_TEST_C, which is no setting for users",
               "no test sets KOLO_A", "no test sets KOLO_TEST_D"]

@@ -102,6 +102,7 @@ Operation listOf(std::size_t items, std::uint64_t count) {
   Operation operation = bucket(count);
   auto list = std::make_shared<List>();
   list->items.resize(items);
+  list->said = {count};
   operation.list = list;
   return operation;
 }
@@ -130,11 +131,11 @@ TEST_CASE("a v-variant is recalled by its counts and displacements") {
   for (std::uint64_t i = 0; i < 50; ++i) add(operations, exchange({i, 7}));
   for (std::size_t i = 0; i < 50; ++i) {
     const std::vector<std::size_t> counts{i, 7}, displs{0, i}, others{1, i};
-    const Operation call = exchange({i, 7});
-    REQUIRE(operations.recall(call, {.sendCounts = counts.data()}));
+    const Call call = exchange({i, 7});
+    REQUIRE(operations.recall(call, CountArrays{.sendCounts = counts.data()}));
     CHECK(operations.current().counts->sendCounts.front() == i);
-    CHECK(operations.recall(call, {.sendCounts = counts.data(), .sendDispls = displs.data()}));
-    CHECK_FALSE(operations.recall(call, {.sendCounts = counts.data(), .sendDispls = others.data()}));
+    CHECK(operations.recall(call, CountArrays{.sendCounts = counts.data(), .sendDispls = displs.data()}));
+    CHECK_FALSE(operations.recall(call, CountArrays{.sendCounts = counts.data(), .sendDispls = others.data()}));
   }
 }
 
@@ -147,7 +148,7 @@ TEST_CASE("count arrays of ranks that are not the root are not read") {
   void* const unreadable = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   REQUIRE(unreadable != MAP_FAILED);
   const auto* const counts = static_cast<const std::size_t*>(unreadable);
-  CHECK(operations.recall(scatter, {.sendCounts = counts, .sendDispls = counts}));
+  CHECK(operations.recall(static_cast<const Call&>(scatter), CountArrays{.sendCounts = counts, .sendDispls = counts}));
   munmap(unreadable, 4096);
 }
 

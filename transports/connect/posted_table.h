@@ -17,13 +17,39 @@ namespace kolo::connect {
 // Transport has, as types, its Device, Link and Memory, a Descriptor of a memory, which begins with `magic` and
 // `device` and ends with `proof`, and
 //   int registerMemory(Device&, const koloTransportMemory&, Memory**, Descriptor*, const Why&): sets the rest of it
-//   int openLink(Device&, const Address&, const Descriptor&, Link**, const Why&): to a peer of which both are proven.
+//   int openLink(Device&, const Address&, const Descriptor&, Link**, const Why&): to a peer of which both are proven;
+// and the functions of the table that `table` takes from it.
 template <class Transport>
 struct PostedTable {
   using Device = typename Transport::Device;
   using Link = typename Transport::Link;
   using Memory = typename Transport::Memory;
   using Descriptor = typename Transport::Descriptor;
+
+  // What all have in common. The transport adds what it costs, and what it can do besides.
+  static koloTransport table(const char* name) {
+    return {.abi = KOLO_TRANSPORT_ABI,
+            .size = sizeof(koloTransport),
+            .name = name,
+            .linkKind = koloLinkPosted,
+            .probe = Transport::probe,
+            .deviceOpen = deviceOpen,
+            .deviceClose = Transport::deviceClose,
+            .memoryRegister = memoryRegister,
+            .memoryDeregister = Transport::memoryDeregister,
+            .linkOpen = linkOpen,
+            .linkClose = linkClose,
+            .memoryKind = koloMemoryHost,
+            .memoryKey = Transport::memoryKey,
+            .linkRails = Transport::linkRails,
+            .linkPut = linkPut,
+            .linkUnfinished = linkUnfinished,
+            .linkQueued = linkQueued,
+            .linkState = linkState,
+            .deviceProgress = deviceProgress,
+            .deviceAbandon = deviceAbandon,
+            .deviceNics = Transport::deviceNics};
+  }
 
   static Device& deviceOf(void* opened) { return *static_cast<Device*>(opened); }
   static Link& linkOf(void* opened) { return *static_cast<Link*>(opened); }

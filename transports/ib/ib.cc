@@ -29,30 +29,33 @@ static_assert(std::has_unique_object_representations_v<Descriptor> && sizeof(Des
 // libibverbs needs so many for a moment, and finds no device where it cannot open them.
 constexpr int kFilesToLook = 4;
 
-int probe(char* text, size_t bytes) {
-  const Why why{text, bytes};
-  std::array<network::Socket, kFilesToLook> files;
-  for (network::Socket& file : files) {
-    file = network::Socket(eventfd(0, EFD_CLOEXEC));
-    if (!file.valid())
-      return why.fail(KOLO_TRANSPORT_UNREACHABLE, "RDMA devices cannot be looked for: %s", ErrorText(errno).text);
-  }
-  files = {};
-  if (sodium_init() < 0) return why.fail(KOLO_TRANSPORT_UNREACHABLE, "libsodium cannot be initialised");
-  const auto verbs = drivers::verbs();
-  if (!verbs.ok()) return why.fail(KOLO_TRANSPORT_UNREACHABLE, "%s", verbs.status().message().c_str());
-  int count = 0;
-  ibv_device** const list = verbs.value()->getDeviceList(&count);
-  if (list != nullptr) verbs.value()->freeDeviceList(list);
-  if (list != nullptr && count > 0) return KOLO_TRANSPORT_OK;
-  return why.fail(KOLO_TRANSPORT_UNREACHABLE, "there is no RDMA device");
-}
+struct Ib;
+using Table = connect::PostedTable<Ib>;
 
 struct Ib {
   using Device = ib::Device;
   using Link = ib::Link;
   using Memory = Region;
   using Descriptor = ib::Descriptor;
+
+  static int probe(char* text, size_t bytes) {
+    const Why why{text, bytes};
+    std::array<network::Socket, kFilesToLook> files;
+    for (network::Socket& file : files) {
+      file = network::Socket(eventfd(0, EFD_CLOEXEC));
+      if (!file.valid())
+        return why.fail(KOLO_TRANSPORT_UNREACHABLE, "RDMA devices cannot be looked for: %s", ErrorText(errno).text);
+    }
+    files = {};
+    if (sodium_init() < 0) return why.fail(KOLO_TRANSPORT_UNREACHABLE, "libsodium cannot be initialised");
+    const auto verbs = drivers::verbs();
+    if (!verbs.ok()) return why.fail(KOLO_TRANSPORT_UNREACHABLE, "%s", verbs.status().message().c_str());
+    int count = 0;
+    ibv_device** const list = verbs.value()->getDeviceList(&count);
+    if (list != nullptr) verbs.value()->freeDeviceList(list);
+    if (list != nullptr && count > 0) return KOLO_TRANSPORT_OK;
+    return why.fail(KOLO_TRANSPORT_UNREACHABLE, "there is no RDMA device");
+  }
 
   static int registerMemory(Device& device, const koloTransportMemory& range, Region** region, Descriptor* descriptor,
                             const Why& why) {
@@ -75,28 +78,26 @@ struct Ib {
     return device.openLink(address, {nullptr, descriptor.target, descriptor.bytes, descriptor.isOfDevice != 0, {}}, why,
                            link);
   }
+  static void deviceClose(void* opened) {
+    if (Table::deviceOf(opened).isOurs()) delete &Table::deviceOf(opened);
+  }
+
+  static void memoryDeregister(void* opened, void* registered) {
+    Table::deviceOf(opened).deregister(static_cast<Region*>(registered));
+  }
+
+  static int memoryKey(void* opened, void* registered, koloTransportKey* key, char*, size_t) {
+    const Target target = Table::deviceOf(opened).relax(*static_cast<Region*>(registered));
+    std::memcpy(key->data, &target, sizeof target);
+    return KOLO_TRANSPORT_OK;
+  }
+
+  static uint32_t linkRails(void*, void* linked) { return Table::linkOf(linked).way->rails; }
+
+  static int deviceNics(void* opened, koloTransportNic* nics, int most) {
+    return Table::deviceOf(opened).tellNics({nics, static_cast<std::size_t>(most)});
+  }
 };
-using Table = connect::PostedTable<Ib>;
-
-void deviceClose(void* opened) {
-  if (Table::deviceOf(opened).isOurs()) delete &Table::deviceOf(opened);
-}
-
-void memoryDeregister(void* opened, void* registered) {
-  Table::deviceOf(opened).deregister(static_cast<Region*>(registered));
-}
-
-int memoryKey(void* opened, void* registered, koloTransportKey* key, char*, size_t) {
-  const Target target = Table::deviceOf(opened).relax(*static_cast<Region*>(registered));
-  std::memcpy(key->data, &target, sizeof target);
-  return KOLO_TRANSPORT_OK;
-}
-
-uint32_t linkRails(void*, void* linked) { return Table::linkOf(linked).way->rails; }
-
-int deviceNics(void* opened, koloTransportNic* nics, int most) {
-  return Table::deviceOf(opened).tellNics({nics, static_cast<std::size_t>(most)});
-}
 
 void linkAbandon(void* opened, void* linked) { Table::deviceOf(opened).abandonLink(Table::linkOf(linked)); }
 
@@ -107,38 +108,15 @@ extern "C" const koloTransport* koloTransportIb(void);
 
 const koloTransport* koloTransportIb(void) {
   using namespace kolo::ib;
-  static const koloTransport table = {
-      .abi = KOLO_TRANSPORT_ABI,
-      .size = sizeof(koloTransport),
-      .name = "ib",
-      .linkKind = koloLinkPosted,
-      .probe = probe,
-      .deviceOpen = Table::deviceOpen,
-      .deviceClose = deviceClose,
-      .memoryRegister = Table::memoryRegister,
-      .memoryDeregister = memoryDeregister,
-      .linkOpen = Table::linkOpen,
-      .linkClose = Table::linkClose,
-      .linkRead = nullptr,
-      .memoryKind = koloMemoryHost,
-      .memoryKey = memoryKey,
-      .linkRails = linkRails,
-      .linkPut = Table::linkPut,
-      .linkUnfinished = Table::linkUnfinished,
-      .linkQueued = Table::linkQueued,
-      .linkState = Table::linkState,
-      .deviceProgress = Table::deviceProgress,
-      .registersCheaply = 0,
-      .deviceAbandon = Table::deviceAbandon,
-      .linkAbandon = linkAbandon,
-      .registersDeviceMemory = 1,
-      .deviceNics = deviceNics,
-      // ib_write_lat's 1 to 2 us, and what the core does before and after; not measured on hardware.
-      .messageNs = 3000,
-      .putNs = 300,
-      .mostMegabits = 0,
-      .linkWrite = nullptr,
-      .looksCheaply = 1,
-      .sharesLinks = 0};
+  static const koloTransport table = [] {
+    koloTransport ib = Table::table("ib");
+    ib.linkAbandon = linkAbandon;
+    ib.registersDeviceMemory = 1;
+    ib.looksCheaply = 1;
+    // ib_write_lat's 1 to 2 us, and what the core does before and after; not measured on hardware.
+    ib.messageNs = 3000;
+    ib.putNs = 300;
+    return ib;
+  }();
   return &table;
 }

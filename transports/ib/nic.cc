@@ -11,6 +11,7 @@
 
 #include "../connect/party.h"
 #include "base/descriptor.h"
+#include "base/words.h"
 #include "pairing.h"
 
 namespace kolo::ib {
@@ -21,22 +22,11 @@ int numberOf(const koloTransportHost& host, const char* name, int fallback) {
   return text.empty() ? fallback : std::atoi(text.data());
 }
 
-// The words of a comma-separated list.
-std::vector<std::string> words(std::string_view list) {
-  std::vector<std::string> found;
-  while (!list.empty()) {
-    const std::size_t end = std::min(list.find(','), list.size());
-    found.emplace_back(list.substr(0, end));
-    list.remove_prefix(std::min(end + 1, list.size()));
-  }
-  return found;
-}
-
 // "mlx5_0,mlx5_2", or "^mlx5_1": all but those. Empty: all.
 bool isWanted(std::string_view list, std::string_view name) {
   const bool excludes = !list.empty() && list.front() == '^';
   if (excludes) list.remove_prefix(1);
-  const std::vector<std::string> named = words(list);
+  const std::vector<std::string> named = wordsOf(list);
   return named.empty() || (std::find(named.begin(), named.end(), name) != named.end()) != excludes;
 }
 
@@ -67,7 +57,7 @@ Settings readSettings(const koloTransportHost& host) {
   settings.silenceMs = connect::silenceOf(host);
   constexpr std::size_t kEnd = offsetof(koloTransportHost, nearNics) + sizeof host.nearNics;
   const bool isNamed = !settings.devices.empty() && settings.devices.front() != '^';
-  if (host.size >= kEnd && host.nearNics != nullptr && !isNamed) settings.near = words(host.nearNics);
+  if (host.size >= kEnd && host.nearNics != nullptr && !isNamed) settings.near = wordsOf(host.nearNics);
   return settings;
 }
 

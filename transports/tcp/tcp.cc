@@ -27,15 +27,8 @@ struct Descriptor {
 };
 static_assert(std::has_unique_object_representations_v<Descriptor> && sizeof(Descriptor) <= KOLO_TRANSPORT_BLOB_BYTES);
 
-int probe(char* text, size_t bytes) {
-  const Why why{text, bytes};
-  if (sodium_init() < 0) return why.fail(KOLO_TRANSPORT_UNREACHABLE, "libsodium cannot be initialised");
-  network::Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket.valid()) socket = network::Socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket.valid())
-    return why.fail(KOLO_TRANSPORT_UNREACHABLE, "opening a TCP socket: %s", common::ErrorText(errno).text);
-  return KOLO_TRANSPORT_OK;
-}
+struct Tcp;
+using Table = connect::PostedTable<Tcp>;
 
 struct Tcp {
   using Device = tcp::Device;
@@ -45,6 +38,16 @@ struct Tcp {
     std::uint64_t number;
     std::uint64_t bytes;
   };
+
+  static int probe(char* text, size_t bytes) {
+    const Why why{text, bytes};
+    if (sodium_init() < 0) return why.fail(KOLO_TRANSPORT_UNREACHABLE, "libsodium cannot be initialised");
+    network::Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!socket.valid()) socket = network::Socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!socket.valid())
+      return why.fail(KOLO_TRANSPORT_UNREACHABLE, "opening a TCP socket: %s", common::ErrorText(errno).text);
+    return KOLO_TRANSPORT_OK;
+  }
 
   static int registerMemory(Device& device, const koloTransportMemory& range, Memory** registered,
                             Descriptor* descriptor, const Why&) {
@@ -58,34 +61,34 @@ struct Tcp {
                       const Why& why) {
     return device.openLink(address, descriptor.number, descriptor.bytes, why, link);
   }
+  static void deviceClose(void* opened) { delete &Table::deviceOf(opened); }
+
+  static void memoryDeregister(void* opened, void* registered) {
+    const std::unique_ptr<Memory> memory(static_cast<Memory*>(registered));
+    Table::deviceOf(opened).deregister(memory->number);
+  }
+
+  static int memoryKey(void*, void* registered, koloTransportKey* key, char*, size_t) {
+    const Memory& memory = *static_cast<const Memory*>(registered);
+    const MemoryKey plain{memory.number, memory.bytes, 0};
+    std::memcpy(key->data, &plain, sizeof plain);
+    return KOLO_TRANSPORT_OK;
+  }
+
+  static uint32_t linkRails(void*, void* linked) {
+    return static_cast<uint32_t>(Table::linkOf(linked).way->rails.size());
+  }
+
+  // The interface that peers try first; what is told to them of others matters if they cannot reach it.
+  static int deviceNics(void* opened, koloTransportNic* nics, int most) {
+    const network::Place& best = Table::deviceOf(opened).party().best;
+    if (most < 1) return 0;
+    *nics = {};
+    best.interface.copy(nics->name, sizeof nics->name - 1);
+    nics->megabits = static_cast<std::uint64_t>(best.megabits);
+    return 1;
+  }
 };
-using Table = connect::PostedTable<Tcp>;
-
-void deviceClose(void* opened) { delete &Table::deviceOf(opened); }
-
-void memoryDeregister(void* opened, void* registered) {
-  const std::unique_ptr<Tcp::Memory> memory(static_cast<Tcp::Memory*>(registered));
-  Table::deviceOf(opened).deregister(memory->number);
-}
-
-int memoryKey(void*, void* registered, koloTransportKey* key, char*, size_t) {
-  const Tcp::Memory& memory = *static_cast<const Tcp::Memory*>(registered);
-  const MemoryKey plain{memory.number, memory.bytes, 0};
-  std::memcpy(key->data, &plain, sizeof plain);
-  return KOLO_TRANSPORT_OK;
-}
-
-uint32_t linkRails(void*, void* linked) { return static_cast<uint32_t>(Table::linkOf(linked).way->rails.size()); }
-
-// The interface that peers try first; what is told to them of others matters if they cannot reach it.
-int deviceNics(void* opened, koloTransportNic* nics, int most) {
-  const network::Place& best = Table::deviceOf(opened).party().best;
-  if (most < 1) return 0;
-  *nics = {};
-  best.interface.copy(nics->name, sizeof nics->name - 1);
-  nics->megabits = static_cast<std::uint64_t>(best.megabits);
-  return 1;
-}
 
 }  // namespace
 }  // namespace kolo::tcp
@@ -94,35 +97,15 @@ extern "C" const koloTransport* koloTransportTcp(void);
 
 const koloTransport* koloTransportTcp(void) {
   using namespace kolo::tcp;
-  static const koloTransport table = {
-      .abi = KOLO_TRANSPORT_ABI,
-      .size = sizeof(koloTransport),
-      .name = "tcp",
-      .linkKind = koloLinkPosted,
-      .probe = probe,
-      .deviceOpen = Table::deviceOpen,
-      .deviceClose = deviceClose,
-      .memoryRegister = Table::memoryRegister,
-      .memoryDeregister = memoryDeregister,
-      .linkOpen = Table::linkOpen,
-      .linkClose = Table::linkClose,
-      .linkRead = nullptr,
-      .memoryKind = koloMemoryHost,
-      .memoryKey = memoryKey,
-      .linkRails = linkRails,
-      .linkPut = Table::linkPut,
-      .linkUnfinished = Table::linkUnfinished,
-      .linkQueued = Table::linkQueued,
-      .linkState = Table::linkState,
-      .deviceProgress = Table::deviceProgress,
-      .registersCheaply = 1,
-      .deviceAbandon = Table::deviceAbandon,
-      .linkAbandon = nullptr,
-      .deviceNics = deviceNics,
-      // Measured by tools/compare-network: what one core sends, perf/results/2026-11-22-network-3hosts.txt.
-      .messageNs = 20000,
-      .putNs = 3000,
-      .mostMegabits = 20000,
-      .encrypts = 1};
+  static const koloTransport table = [] {
+    koloTransport tcp = Table::table("tcp");
+    tcp.registersCheaply = 1;
+    // Measured by tools/compare-network: what one core sends, perf/results/2026-11-22-network-3hosts.txt.
+    tcp.messageNs = 20000;
+    tcp.putNs = 3000;
+    tcp.mostMegabits = 20000;
+    tcp.encrypts = 1;
+    return tcp;
+  }();
   return &table;
 }

@@ -1,5 +1,5 @@
 // What is remembered of the lists that callers give again and again.
-#include "collectives/list_cache.h"
+#include "collectives/list_calls.h"
 
 #include <catch2/catch.hpp>
 #include <memory>
@@ -23,14 +23,26 @@ std::vector<koloItem_t> itemsAt(std::uintptr_t place, std::size_t count) {
   return items;
 }
 
-const List* foundBy(ListCache& cache, const ListCall& call, const std::vector<koloItem_t>& items) {
-  const Result<ListOperation> found = cache.find(call, items.data(), items.size());
+// The list of a call that is carried out.
+template <class Given>
+const List* listOf(PreparedOperations& operations, const ListCall& call, const Given& given) {
+  const Result<std::shared_ptr<const List>> found = findList(operations, call, given);
   REQUIRE(found.ok());
-  return found.value().list.get();
+  Operation operation;
+  operation.over(found.value());
+  if (!operations.recall(operation)) {
+    operations.make().list = operation.list;
+    operations.remember(operation);
+  }
+  CHECK(operations.recall(wordsOf(call, given)));
+  return operations.current().list.get();
+}
+const List* foundBy(PreparedOperations& operations, const ListCall& call, const std::vector<koloItem_t>& items) {
+  return listOf(operations, call, ItemsCall{items.data(), items.size()});
 }
 
 TEST_CASE("S1.5 a list of ten thousand items, and a hundred buckets in turn, are read once") {
-  ListCache cache;
+  PreparedOperations cache(1, 3);
   const std::vector<koloItem_t> longest = itemsAt(1 << 20, 10'000);
   std::vector<std::vector<koloItem_t>> buckets;
   for (std::uintptr_t i = 0; i < 100; ++i) buckets.push_back(itemsAt((i + 2) << 30, 50 + i));
@@ -45,7 +57,7 @@ TEST_CASE("S1.5 a list of ten thousand items, and a hundred buckets in turn, are
 }
 
 TEST_CASE("S1.5 a list of which one word differs is another one") {
-  ListCache cache;
+  PreparedOperations cache(1, 3);
   std::vector<koloItem_t> items = itemsAt(1 << 20, 5);
   const List* const first = foundBy(cache, kGather, items);
   items[4].count = 4;
@@ -75,13 +87,10 @@ struct Exchange {
 
 TEST_CASE("S1.8 an exchange of axes is read once, and one of other lengths is another one") {
   constexpr ListCall kExchange = {device::Collective::kAllToAll, 1, 3, 0};
-  ListCache cache;
+  PreparedOperations cache(1, 3);
   Exchange exchange;
   const auto found = [&](int split, int concat, const std::size_t* splits) {
-    const Result<ListOperation> result =
-        cache.findAxisExchange(kExchange, exchange.item, split, concat, splits, exchange.alike);
-    REQUIRE(result.ok());
-    return result.value().list.get();
+    return listOf(cache, kExchange, AxisCall{&exchange.item, split, concat, splits, exchange.alike});
   };
   const List* const first = found(0, 1, nullptr);
   CHECK(found(0, 1, nullptr) == first);
@@ -95,41 +104,26 @@ TEST_CASE("S1.8 an exchange of axes is read once, and one of other lengths is an
 }
 
 TEST_CASE("S4.4 a reshard is read once, and its collective and root are remembered with it") {
-  ListCache cache;
+  constexpr ListCall kCall = {device::Collective::kBarrier, 1, 3, 0};
+  PreparedOperations cache(1, 3);
   Exchange exchange;
   const auto found = [&](int from, int to, const std::size_t* parts) {
     exchange.item.sendarray = exchange.item.recvarray = nullptr;
-    return cache.findReshard(1, 3, {exchange.item, &exchange.whole, from, to, parts, nullptr});
+    return listOf(cache, kCall, ReshardCall{&exchange.item, &exchange.whole, from, to, parts, nullptr});
   };
-  const ListOperation columnsToRows = found(1, 0, nullptr).value();
-  CHECK(columnsToRows.collective == device::Collective::kAllToAll);
-  const ListOperation columnsToOne = found(1, KOLO_ON_RANK(2), nullptr).value();
-  CHECK(columnsToOne.collective == device::Collective::kGather);
-  CHECK(columnsToOne.root == 2);
-  CHECK(found(1, 0, nullptr).value().list == columnsToRows.list);
-  const ListOperation again = found(1, KOLO_ON_RANK(2), nullptr).value();
-  CHECK(again.list == columnsToOne.list);
-  CHECK(again.collective == device::Collective::kGather);
-  CHECK(again.root == 2);
-  CHECK(found(1, KOLO_ON_RANK(2), exchange.uneven).value().list != columnsToOne.list);
+  const List* const columnsToRows = found(1, 0, nullptr);
+  CHECK(columnsToRows->collective == device::Collective::kAllToAll);
+  const List* const columnsToOne = found(1, KOLO_ON_RANK(2), nullptr);
+  CHECK(columnsToOne->collective == device::Collective::kGather);
+  CHECK(columnsToOne->root == 2);
+  CHECK(found(1, 0, nullptr) == columnsToRows);
+  CHECK(found(1, KOLO_ON_RANK(2), nullptr) == columnsToOne);
+  CHECK(found(1, KOLO_ON_RANK(2), exchange.uneven) != columnsToOne);
   // Lengths that no place asks for are not read.
-  CHECK(found(KOLO_ON_RANK(0), 0, reinterpret_cast<const std::size_t*>(8)).ok());
+  CHECK(found(KOLO_ON_RANK(0), 0, reinterpret_cast<const std::size_t*>(8)) != nullptr);
   const koloArray_t refused{1, nullptr, nullptr};
-  CHECK_FALSE(cache.findReshard(1, 3, {exchange.item, &refused, 0, 0, nullptr, nullptr}).ok());
-  CHECK_FALSE(cache.findReshard(1, 3, {exchange.item, nullptr, 0, 0, nullptr, nullptr}).ok());
-}
-
-TEST_CASE("S1.5 lists are remembered up to a number of bytes") {
-  const std::vector<koloItem_t> small = itemsAt(1 << 20, 2), large = itemsAt(1 << 30, 100), more = itemsAt(2 << 20, 60);
-  ListCache cache(60'000);
-  const std::weak_ptr<const List> made = cache.find(kGather, small.data(), small.size()).value().list;
-  const List* const long_ = foundBy(cache, kGather, large);
-  REQUIRE(memoryOf(*long_) > 30'000);
-  REQUIRE(memoryOf(*long_) < 50'000);
-  CHECK_FALSE(made.expired());
-  (void)foundBy(cache, kGather, more);
-  CHECK(made.expired());
-  CHECK(foundBy(cache, kGather, more)->items.size() == 60);
+  CHECK_FALSE(findList(cache, kCall, ReshardCall{&exchange.item, &refused, 0, 0, nullptr, nullptr}).ok());
+  CHECK_FALSE(findList(cache, kCall, ReshardCall{&exchange.item, nullptr, 0, 0, nullptr, nullptr}).ok());
 }
 
 }  // namespace
