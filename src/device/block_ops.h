@@ -24,12 +24,20 @@ struct BlockIndex {
 };
 
 inline constexpr int kPacksInFlight = 4;
-// In a fold each pack becomes as many accumulators as it has elements: of the small types one or two packs fill the
-// registers.
-template <class T>
-inline constexpr int kFoldPacks = sizeof(T) >= 4   ? kPacksInFlight
-                                  : sizeof(T) == 2 ? 2
-                                                   : 1;
+// How a fold goes through memory. Each pack becomes as many accumulators as it has elements: of the small types few
+// packs fill the registers. `together`: sources whose packs are loaded before the first of them is folded, so that
+// loads from so many peers wait for each other once.
+struct FoldShape {
+  int packs;
+  int together;
+};
+template <class T, class Op>
+KOLO_HD constexpr FoldShape foldShape() {
+  if (sizeof(T) >= 4) return {kPacksInFlight, 4};
+  const bool isSum = std::is_same_v<Op, Sum>;  // the others take more registers for what lies between
+  if (sizeof(T) == 2) return {isSum ? 4 : 2, 4};
+  return {1, isSum ? 8 : 4};
+}
 
 // The bytes outside the packs.
 template <class Team>
@@ -80,9 +88,15 @@ KOLO_DEVICE_CALL void blockCopy(const Team& team, void* dst, const void* src, st
   copyPacks(team, to, from, split, [](const unsigned char* at) { return loadPack(at); });
 }
 
-// One reduction as a thread sees it. T: the element type; Op: an operation of reducers.h. Its arguments are a copy,
-// which no store can change: a compiler reads what it has by reference anew after each.
-template <class T, class Op>
+// Whether a fold is nothing but its operation: no source is scaled or weighted, and nothing is divided.
+KOLO_HD bool isPlain(const ReduceArgs& args) {
+  return args.scaledSource < 0 && args.divisor <= 1 && args.weights == nullptr;
+}
+
+// One reduction as a thread sees it. T: the element type; Op: an operation of reducers.h. kPlain: isPlain(args), so
+// that no element asks for a scale, a weight or a divisor. Its arguments are a copy, which no store can change: a
+// compiler reads what it has by reference anew after each.
+template <class T, class Op, bool kPlain = false>
 class BlockFold {
  public:
   KOLO_HD explicit BlockFold(const ReduceArgs& args) : args_(args), averaging_(args) {
@@ -97,10 +111,12 @@ class BlockFold {
   // Whether all pointers have the same misalignment.
   KOLO_HD bool isAligned() const {
     const std::uint64_t offset = packOffset(args_.dst[0]);
-    bool alike = true;
-    for (int d = 1; d < args_.dstCount; ++d) alike = alike && packOffset(args_.dst[d]) == offset;
-    for (int s = 0; s < args_.srcCount; ++s) alike = alike && packOffset(args_.src[s]) == offset;
-    return alike;
+    std::uint64_t differ = 0;
+    KOLO_ROLLED
+    for (int d = 1; d < args_.dstCount; ++d) differ |= packOffset(args_.dst[d]) ^ offset;
+    KOLO_ROLLED
+    for (int s = 0; s < args_.srcCount; ++s) differ |= packOffset(args_.src[s]) ^ offset;
+    return differ == 0;
   }
 
   KOLO_HD void element(std::uint64_t byte) const {
@@ -112,23 +128,31 @@ class BlockFold {
     for (int d = 0; d < args_.dstCount; ++d) storeElement(static_cast<unsigned char*>(args_.dst[d]) + byte, result);
   }
 
-  // kPacks packs, the first at `byte` and the next ones `stride` bytes apart. kShifted: at some of the pointers these
-  // do not begin at a pack's boundary.
-  template <bool kShifted, int kPacks>
+  // kPacks packs, the first at `byte` and the next ones `stride` bytes apart, of kTogether sources at a time. kShifted:
+  // at some of the pointers these do not begin at a pack's boundary.
+  template <bool kShifted, int kPacks, int kTogether>
   KOLO_DEVICE void packs(std::uint64_t byte, std::uint64_t stride) const {
     Accumulator<T> acc[kPacks][kElements];
-    loadPacks<kShifted, kPacks>(
-        0, byte, stride, [](Accumulator<T>& to, Accumulator<T> value) { to = value; }, acc);
+    for (int k = 0; k < kPacks; ++k) {
+      for (int i = 0; i < kElements; ++i) acc[k][i] = nothing();
+    }
     KOLO_ROLLED
-    for (int s = 1; s < args_.srcCount; ++s) {
-      loadPacks<kShifted, kPacks>(
-          s, byte, stride, [](Accumulator<T>& to, Accumulator<T> value) { to = Op::template apply<T>(to, value); },
-          acc);
+    for (int first = 0, left = args_.srcCount; left > 0; first += kTogether, left -= kTogether) {
+      Quarters loaded[kTogether][kPacks];
+      KOLO_UNROLLED
+      for (int j = 0; j < kTogether; ++j) {
+        if (j < left) loadPacks<kShifted, kPacks>(first + j, byte, stride, loaded[j]);
+      }
+      KOLO_UNROLLED
+      for (int j = 0; j < kTogether; ++j) {
+        if (j < left) foldPacks<kPacks>(first + j, loaded[j], acc);
+      }
     }
     Pack result[kPacks];
     for (int k = 0; k < kPacks; ++k) {
       T elements[kElements];
-      for (int i = 0; i < kElements; ++i) elements[i] = finish(acc[k][i]);
+      for (int i = 0; i < kElements; ++i) acc[k][i] = finished(acc[k][i]);
+      narrowAll(acc[k], elements);
       __builtin_memcpy(&result[k], elements, kPackBytes);
     }
     KOLO_ROLLED
@@ -146,26 +170,42 @@ class BlockFold {
   static constexpr int kElements = kPackBytes / sizeof(T);
   // Scale and divisor are for sums only. What is not folded in float32 is divided after the fold; small integers are
   // then Averaged, and bools have no averages.
-  static constexpr bool kIsSum = std::is_same_v<Op, Sum>;
-  static constexpr bool kMayScale = kIsSum && !kIsAveraged<T>;
-  static constexpr bool kMayDivide = kIsSum && !kIsFoldedInFloat<T> && !kIsSmallInteger<T> && !std::is_same_v<T, Bool>;
+  static constexpr bool kHasTerms = std::is_same_v<Op, Sum> && !kPlain;
+  static constexpr bool kMayScale = kHasTerms && !kIsAveraged<T>;
+  static constexpr bool kMayDivide =
+      kHasTerms && !kIsFoldedInFloat<T> && !kIsSmallInteger<T> && !std::is_same_v<T, Bool>;
 
-  // Loads all packs of a source before it hands their values to merge(accumulator, value).
-  template <bool kShifted, int kPacks, class Merge>
-  KOLO_HD void loadPacks(int source, std::uint64_t byte, std::uint64_t stride, Merge merge,
-                         Accumulator<T> (&acc)[kPacks][kElements]) const {
+  template <bool kShifted, int kPacks>
+  KOLO_HD void loadPacks(int source, std::uint64_t byte, std::uint64_t stride, Quarters (&loaded)[kPacks]) const {
     const unsigned char* const from = static_cast<const unsigned char*>(args_.src[source]) + byte;
-    Pack loaded[kPacks];
     if (!kShifted || packOffset(from) == 0) {
-      for (int k = 0; k < kPacks; ++k) loaded[k] = loadPack(from + k * stride);
+      for (int k = 0; k < kPacks; ++k) loaded[k] = loadQuarters(from + k * stride);
     } else {
-      for (int k = 0; k < kPacks; ++k) loaded[k] = loadShifted(from + k * stride);
+      for (int k = 0; k < kPacks; ++k) loaded[k] = bitCast<Quarters>(loadShifted(from + k * stride));
     }
+  }
+  template <int kPacks>
+  KOLO_HD void foldPacks(int source, const Quarters (&loaded)[kPacks], Accumulator<T> (&acc)[kPacks][kElements]) const {
     for (int k = 0; k < kPacks; ++k) {
       T elements[kElements];
+      Accumulator<T> values[kElements];
       __builtin_memcpy(elements, &loaded[k], kPackBytes);
-      for (int i = 0; i < kElements; ++i) merge(acc[k][i], scaled(source, widen(elements[i])));
+      widenAll(elements, values);
+      for (int i = 0; i < kElements; ++i) values[i] = scaled(source, values[i]);
+      if (!kHasNothing && source == 0) {
+        for (int i = 0; i < kElements; ++i) acc[k][i] = values[i];
+      } else {
+        for (int i = 0; i < kElements; ++i) acc[k][i] = Op::template apply<T>(acc[k][i], values[i]);
+      }
     }
+  }
+  // What a fold begins with. A sum begins with what changes no bit of any number, and so needs no first source: of
+  // floating-point numbers this is -0, for 0 would make 0 of -0.
+  static constexpr bool kHasNothing = std::is_same_v<Op, Sum>;
+  KOLO_HD static constexpr Accumulator<T> nothing() {
+    if constexpr (kIsComplex<T>) return {-0.0f, -0.0f};
+    else if constexpr (std::is_floating_point_v<Accumulator<T>>) return -0.0f;
+    else return {};
   }
   KOLO_HD Accumulator<T> load(int source, std::uint64_t byte) const {
     return scaled(source, widen(loadElement<T>(static_cast<const unsigned char*>(args_.src[source]) + byte)));
@@ -177,15 +217,16 @@ class BlockFold {
     }
     return value;
   }
-  KOLO_HD T finish(Accumulator<T> acc) const {
+  KOLO_HD Accumulator<T> finished(Accumulator<T> acc) const {
     if constexpr (kMayDivide) {
       if (args_.divisor > 1) acc = divide<T>(acc, args_.divisor);
     }
-    return narrow<T>(averaging_.finish(args_, acc));
+    return averaging_.finish(args_, acc);
   }
+  KOLO_HD T finish(Accumulator<T> acc) const { return narrow<T>(finished(acc)); }
 
   const ReduceArgs args_;
-  [[no_unique_address]] Averaging<T, kIsSum && kIsFoldedInFloat<T>> averaging_;
+  [[no_unique_address]] Averaging<T, kHasTerms && kIsFoldedInFloat<T>> averaging_;
   Accumulator<T> scale_{};
 };
 
@@ -213,27 +254,42 @@ KOLO_DEVICE_CALL void foldShifted(const Team& team, const ReduceArgs& args) {
   KOLO_ROLLED
   for (std::uint64_t byte = split.head + team.thread() * kPackBytes; byte < end; byte += kPacks * stride) {
     const std::uint64_t next = byte + (kPacks - 1) * stride < end ? stride : 0;  // 0: the last one twice
-    fold.template packs<true, kPacks>(byte, next);
+    fold.template packs<true, kPacks, 1>(byte, next);
   }
 }
 
-// The whole range, by elements and packs.
-template <class T, class Op, class Team>
-KOLO_DEVICE void blockFold(const Team& team, const ReduceArgs& args) {
-  const BlockFold<T, Op> fold(args);
-  const std::uint64_t offset = packOffset(args.dst[0]);
-  if (!fold.isAligned() || (kPackBytes - offset) % kPackBytes % sizeof(T) != 0) return foldShifted<T, Op>(team, args);
-  const std::uint64_t bytes = args.count * sizeof(T);
-  const PackSplit split = splitIntoPacks(offset, bytes, sizeof(T), 0);
-  if (split.head > 0 || split.packsEnd() < bytes) foldEnds<T, Op>(team, args, split);
+// Pointers of one misalignment, by elements and packs.
+template <class T, class Op, bool kPlain, int kPacks, int kTogether, class Team>
+KOLO_DEVICE void foldAligned(const Team& team, const ReduceArgs& args, const PackSplit& split) {
+  const BlockFold<T, Op, kPlain> fold(args);
+  if (split.head > 0 || split.packsEnd() < args.count * sizeof(T)) foldEnds<T, Op>(team, args, split);
   const std::uint64_t stride = team.threads() * kPackBytes, end = split.packsEnd();
   std::uint64_t byte = split.head + team.thread() * kPackBytes;
   KOLO_ROLLED
-  for (; byte + (kFoldPacks<T> - 1) * stride < end; byte += kFoldPacks<T> * stride) {
-    fold.template packs<false, kFoldPacks<T>>(byte, stride);
+  for (; byte + (kPacks - 1) * stride < end; byte += kPacks * stride) {
+    fold.template packs<false, kPacks, kTogether>(byte, stride);
   }
   KOLO_ROLLED
-  for (; byte < end; byte += stride) fold.template packs<false, 1>(byte, stride);
+  for (; byte < end; byte += stride) fold.template packs<false, 1, kTogether>(byte, stride);
+}
+// Sums that scale, weigh or divide. A function of its own keeps its registers from the plain ones.
+template <class T, class Team>
+KOLO_DEVICE_CALL void foldWithTerms(const Team& team, const ReduceArgs& args, const PackSplit& split) {
+  foldAligned<T, Sum, false, foldShape<T, Max>().packs, 1>(team, args, split);
+}
+
+// The whole range.
+template <class T, class Op, class Team>
+KOLO_DEVICE void blockFold(const Team& team, const ReduceArgs& args) {
+  const std::uint64_t offset = packOffset(args.dst[0]);
+  if (!BlockFold<T, Op, true>(args).isAligned() || (kPackBytes - offset) % kPackBytes % sizeof(T) != 0)
+    return foldShifted<T, Op>(team, args);
+  const PackSplit split = splitIntoPacks(offset, args.count * sizeof(T), sizeof(T), 0);
+  if constexpr (std::is_same_v<Op, Sum>) {
+    if (!isPlain(args)) return foldWithTerms<T>(team, args, split);
+  }
+  constexpr FoldShape kShape = foldShape<T, Op>();
+  if constexpr (!kIsAveraged<T>) foldAligned<T, Op, true, kShape.packs, kShape.together>(team, args, split);
 }
 
 // What ReduceArgs describes. As on the host, scale and divisor are for kSum only, and a single source without them is

@@ -15,6 +15,12 @@ struct alignas(kPackBytes) KOLO_MAY_ALIAS Pack {
   std::uint64_t words[2];
 };
 
+// A pack as elements come out of it on a GPU: of longer words the assembler would copy each half before a conversion
+// reads it.
+struct alignas(kPackBytes) KOLO_MAY_ALIAS Quarters {
+  std::uint32_t words[4];
+};
+
 // A word of memory that was written as something else.
 template <class Word>
 struct KOLO_MAY_ALIAS Anywhere {
@@ -50,6 +56,7 @@ KOLO_HD PackSplit splitIntoPacks(std::uint64_t offset, std::uint64_t bytes, std:
 
 // The pack that begins at an address, which is a pack's boundary.
 KOLO_HD Pack loadPack(const unsigned char* from) { return *reinterpret_cast<const Pack*>(from); }
+KOLO_HD Quarters loadQuarters(const unsigned char* from) { return *reinterpret_cast<const Quarters*>(from); }
 KOLO_HD void storePack(unsigned char* to, Pack pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
 // The one that begins some bytes after a pack's boundary: put together of two, so that what lies before it and behind

@@ -273,6 +273,41 @@ __device__ inline void narrowByInstruction(float value, Float16& element) {
 __device__ inline void narrowByInstruction(float value, Bfloat16& element) {
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(element.bits) : "f"(value));
 }
+// It reads either half of a register as a float16, and from sm_89 on makes two of those of two float8 numbers: words of
+// such elements are not taken apart.
+#if __CUDA_ARCH__ >= 890
+inline constexpr bool kConvertsE4m3 = true;
+#else
+inline constexpr bool kConvertsE4m3 = false;
+#endif
+template <class T>
+inline constexpr bool kWidensWords = std::is_same_v<T, Float16> || std::is_same_v<T, Bfloat16> ||
+                                     (std::is_same_v<T, Float8E4m3> && kConvertsE4m3);
+template <class T>
+__device__ inline void widenWord(std::uint32_t word, float* values) {
+  if constexpr (std::is_same_v<T, Float16>) {
+    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, low; }" : "=f"(values[0]) : "r"(word));
+    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, high; }" : "=f"(values[1]) : "r"(word));
+  } else if constexpr (std::is_same_v<T, Bfloat16>) {
+    values[0] = bitCast<float>(word << 16);
+    values[1] = bitCast<float>(word & 0xffff0000u);
+  } else {
+    std::uint32_t low, high;
+    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.rn.f16x2.e4m3x2 %0, low; cvt.rn.f16x2.e4m3x2 %1, high; }"
+        : "=r"(low), "=r"(high)
+        : "r"(word));
+    widenWord<Float16>(low, values);
+    widenWord<Float16>(high, values + 2);
+  }
+}
+#if __CUDA_ARCH__ >= 890
+__device__ inline void narrowPair(const float* values, Float8E4m3* pair) {
+  std::uint16_t bits;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(bits) : "f"(values[1]), "f"(values[0]));
+  pair[0].bits = static_cast<std::uint8_t>(bits);
+  pair[1].bits = static_cast<std::uint8_t>(bits >> 8);
+}
+#endif
 #endif
 
 // One element as it is accumulated, and one accumulator as it is stored.
@@ -309,6 +344,31 @@ KOLO_HD constexpr T narrow(Accumulator<T> value) {
   } else {
     return static_cast<T>(value);
   }
+}
+
+// The elements of a pack: as many at a time as the processor converts.
+template <class T, int kCount>
+KOLO_HD constexpr void widenAll(const T (&elements)[kCount], Accumulator<T> (&values)[kCount]) {
+#ifdef __CUDA_ARCH__
+  if constexpr (kWidensWords<T>) {
+    constexpr int kInWord = sizeof(std::uint32_t) / sizeof(T);
+    for (int i = 0; i < kCount; i += kInWord) {
+      std::uint32_t word;
+      __builtin_memcpy(&word, elements + i, sizeof word);
+      widenWord<T>(word, values + i);
+    }
+  } else
+#endif
+    for (int i = 0; i < kCount; ++i) values[i] = widen(elements[i]);
+}
+template <class T, int kCount>
+KOLO_HD constexpr void narrowAll(const Accumulator<T> (&values)[kCount], T (&elements)[kCount]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  if constexpr (std::is_same_v<T, Float8E4m3>) {
+    for (int i = 0; i < kCount; i += 2) narrowPair(values + i, elements + i);
+  } else
+#endif
+    for (int i = 0; i < kCount; ++i) elements[i] = narrow<T>(values[i]);
 }
 
 // ------------------------------------------------------------------ datatypes

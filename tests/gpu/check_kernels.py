@@ -5,8 +5,9 @@ usage: check_kernels.py [--renew] --resources FILE --table FILE --nvcc NVCC --pa
 
 IMAGE and --resources are what the build has made. Main loops are those that load or store 16 bytes at once; each function that copies or reduces
 must have one that loads and one that stores, and these must access nothing narrower than 4 bytes, nor registers that were put into memory. That
-holds for every compiler. The table keeps for each function what the compiler that is named in it has made of it: none of the numbers may grow,
-and no main loop may have fewer accesses under way. The functions are those of the table, and each is there once. Another compiler's numbers are
+holds for every compiler. So do the limits of FOLDS: instructions for each 16 bytes of a source that the main loop of a plain sum reads, and how many
+such loads it has under way, of several sources. The table keeps for each function what the compiler that is named in it has made of it: none of the
+numbers may grow, and no main loop may have fewer accesses under way. The functions are those of the table, and each is there once. Another compiler's numbers are
 printed beside the table's and not judged. Architectures that are not in both are passed over.
 
 --renew writes the table, after a look at what has changed and why; rows of other architectures stay if they are of the same compiler. The disassemblers come from PATH, from beside NVCC, or, into FOLDER, from the
@@ -34,7 +35,11 @@ SKIPPED = 77
 DOWNLOAD = 120  # seconds for a package
 MOST_LINES = 20
 PACKAGES = {"cuobjdump": "nvidia-cuda-cuobjdump", "nvdisasm": "nvidia-cuda-nvdisasm"}
-MOVERS = re.compile(r"\b(blockCopy|copyShifted|reduceAs|foldShifted)<")   # the functions whose main loops are judged
+MOVERS = re.compile(r"\b(blockCopy|copyShifted|reduceAs|foldShifted|foldWithTerms)<")   # the functions whose main loops are judged
+# Of plain sums: (instructions for each load of 16 bytes, loads under way) of the loop that loads the most. Architectures without a conversion of
+# float8 take more instructions for that.
+FOLDS = {"float": (10, 16), "Bfloat16": (22.5, 16), "Float16": (22.5, 16), "Float8E4m3": (55, 8), "Float8E5m2": (70, 8), "int": (10.25, 16)}
+WITHOUT_FLOAT8 = {"sm_80", "sm_86"}
 COLUMNS = ["registers", "stack", "saved", "narrow", "loads", "stores"]
 MAY_NOT_GROW, MAY_NOT_SHRINK = COLUMNS[:4], COLUMNS[4:]
 HEAD = """\
@@ -84,7 +89,8 @@ class Measured:
     """One function: its row of the table, and what is wrong with its main loops."""
 
     def __init__(self, function):
-        main = [loop for loop in function.loops() if any(bits == 128 and kind != "local" for kind, bits in loop)]
+        loops = [(opcodes, disassembly.accesses(opcodes)) for opcodes in function.loops()]
+        main = [loop for _, loop in loops if any(bits == 128 and kind != "local" for kind, bits in loop)]
         self.row = {"narrow": function.narrow(), "loads": max((loop["load", 128] for loop in main), default=0),
                     "stores": max((loop["store", 128] for loop in main), default=0)}
         self.faults = [f"has no loop that {kind}s 16 bytes at once" for kind in ("load", "store") if self.row[f"{kind}s"] == 0]
@@ -94,12 +100,30 @@ class Measured:
                 self.faults.append(f"has a main loop with {narrow}")
             if any(kind == "local" for kind, _ in loop):
                 self.faults.append("has a main loop that puts registers into memory")
+        # Of the loop that loads the most, and of several the longest.
+        self.reading = max(((loop["load", 128], len(opcodes)) for opcodes, loop in loops), default=(0, 0))
+
+    def fold_faults(self, instructions, loads):
+        """What is wrong with it as a plain sum."""
+        has, takes = self.reading
+        if has < loads:
+            yield f"has {has} loads of 16 bytes under way, and not {loads}"
+        elif takes > instructions * has:
+            yield f"takes {takes} instructions for {has} loads of 16 bytes, and not at most {instructions} for each"
+
+
+def fold_limits(architecture, name):
+    """The limits of FOLDS for a function, or None."""
+    match = re.search(r"\breduceAs<(\w+), \(ReduceOp\)0>", name)
+    if match is None or (match[1] == "Float8E4m3" and architecture in WITHOUT_FLOAT8):
+        return None
+    return FOLDS.get(match[1])
 
 
 def measure(image, resources, cuobjdump, nvdisasm):
     """{architecture: {name: row}}, and faults of main loops, as text."""
     used = build_image.read_report(Path(resources).read_text())
-    rows, faults = {}, []
+    rows, faults, judged = {}, [], set()
     for architecture, functions in disassembled(image, cuobjdump, nvdisasm).items():
         names = build_image.short_names(re.sub(r"\$\d+$", "", symbol) for symbol in functions)  # numbers of the module's local functions
         faults += [f"{architecture}: {name} is there {times} times" for name, times in Counter(names).items() if times > 1]
@@ -110,7 +134,13 @@ def measure(image, resources, cuobjdump, nvdisasm):
             rows[architecture][name].pop("shared", None)
             if MOVERS.search(name):
                 faults += [f"{architecture}: {name} {fault}" for fault in measured.faults]
-        for wanted in ("blockCopy<", "copyShifted<", "reduceAs<", "foldShifted<"):
+            if limits := fold_limits(architecture, name):
+                judged.add((architecture, name))
+                faults += [f"{architecture}: {name} {fault}" for fault in measured.fold_faults(*limits)]
+        expected = len(FOLDS) - (architecture in WITHOUT_FLOAT8)
+        if sum(of == architecture for of, _ in judged) != expected:
+            faults.append(f"{architecture}: other plain sums than the {expected} that FOLDS limits: {sorted(judged)}")
+        for wanted in ("blockCopy<", "copyShifted<", "reduceAs<", "foldShifted<", "foldWithTerms<"):
             if not any(wanted in name for name in names):
                 faults.append(f"{architecture}: no function {wanted}...> in the disassembly: is it in another form than expected?")
     if not rows:

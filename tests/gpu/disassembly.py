@@ -17,27 +17,27 @@ def access(opcode):
     return MEMORY[name], 32
 
 
+def accesses(opcodes):
+    return Counter(found for opcode in opcodes if (found := access(opcode)))
+
+
 class Function:
     """opcodes: by place. jumps: {place: (label, conditional)}; labels: {label: place}."""
 
     def __init__(self):
         self.opcodes, self.jumps, self.labels = [], {}, {}
 
-    def accesses(self):
-        return Counter(found for opcode in self.opcodes if (found := access(opcode)))
-
     def narrow(self):
-        return sum(count for (kind, bits), count in self.accesses().items() if kind != "local" and bits < 32)
+        return sum(count for (kind, bits), count in accesses(self.opcodes).items() if kind != "local" and bits < 32)
 
     def loops(self):
-        """The accesses of each loop, without those of loops within it."""
+        """The instructions of each loop, without those of loops within it."""
         blocks, successors = self._blocks()
         found = natural_loops(successors)
         own = []
         for header, members in found.items():
             inner = set().union(*(other for h, other in found.items() if h != header and h in members and other < members))
-            opcodes = (self.opcodes[i] for block in members - inner for i in range(*blocks[block]))
-            own.append(Counter(at for opcode in opcodes if (at := access(opcode))))
+            own.append([self.opcodes[i] for block in sorted(members - inner) for i in range(*blocks[block])])
         return own
 
     def _blocks(self):
