@@ -130,10 +130,9 @@ Result<NewRequest> makeRequest() {
     return NewRequest{request, requests.revive(kept.handle)};
   }
   std::unique_ptr<comm::Request> made(comm::Request::make());
-  comm::Request* const request = made.get();
-  koloRequest_t handle = nullptr;
-  KOLO_TRY(giveHandle(&handle, requests, std::move(made), "request"));
-  return NewRequest{request, reinterpret_cast<std::uintptr_t>(handle)};
+  const std::uintptr_t handle = requests.add(made.get());
+  if (handle == 0) return noHandle("request");
+  return NewRequest{made.release(), handle};
 }
 
 void keepRequest(std::uintptr_t handle, comm::Request& request) {

@@ -86,11 +86,16 @@ Status checkResult(const char* name, const void* place);
 // The caller's text: cut to `size` bytes with its terminator; *needed, which may be NULL, gets the whole length.
 Status giveText(const std::string& text, char* place, std::size_t size, std::size_t* needed);
 
-// Makes a handle for an object; where none is left, the object stays the caller's. kind: "stream".
+// kind: "stream".
+inline Status noHandle(const char* kind) {
+  return error(koloOutOfMemory, "there is no memory for another {} handle", kind);
+}
+
+// Makes a handle for an object; where none is left, the object stays the caller's.
 template <class Handle, class Table, class T>
 Status giveHandle(Handle* place, Table& table, std::unique_ptr<T>&& object, const char* kind) {
   const std::uintptr_t handle = table.add(object.get());
-  if (handle == 0) return error(koloOutOfMemory, "there is no memory for another {} handle", kind);
+  if (handle == 0) return noHandle(kind);
   (void)object.release();
   *place = reinterpret_cast<Handle>(handle);
   return {};
