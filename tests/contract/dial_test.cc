@@ -205,7 +205,7 @@ TEST_CASE("whatever listens in the peer's place is not taken for the peer", "[co
       {"closed by who listens there", [](Socket, const Over&) {}},
       {"is not Kolo",
        [](Socket client, const Over&) { say(client, "220 mail.example ESMTP, and some more text than that"); }},
-      {"speaks version 77 of this transport's protocol, this one version 2",
+      {"speaks version 77 of this transport's protocol, this one version 3",
        [](Socket client, const Over&) {
          connect::Hello hello;
          connect::Challenge challenge{};
@@ -314,7 +314,7 @@ TEST_CASE("an address blob of another version is refused, naming both", "[connec
   koloTransportBlob blob{};
   connect::toBlob(address, &blob);
   const auto link = scene.rank.openLink(blob, scene.memory);
-  CHECK(contains(link.status().message(), "speaks version 9 of this transport's protocol, this one version 2"));
+  CHECK(contains(link.status().message(), "speaks version 9 of this transport's protocol, this one version 3"));
 }
 
 TEST_CASE("a client gets no further than it can prove", "[connect]") {
