@@ -34,9 +34,8 @@ std::uint32_t patience(int timeoutMs) { return timeoutMs > 0 ? static_cast<std::
 class MemberControl final : public Control {
  public:
   // hub: where it is, for messages
-  MemberControl(Reactor& reactor, std::shared_ptr<MemberLink> link, const Secret& secret, int rank, int ranks,
-                std::string hub)
-      : reactor_(reactor), link_(std::move(link)), secret_(secret), rank_(rank), ranks_(ranks), hub_(std::move(hub)) {}
+  MemberControl(Reactor& reactor, std::shared_ptr<MemberLink> link, int rank, int ranks, std::string hub)
+      : reactor_(reactor), link_(std::move(link)), rank_(rank), ranks_(ranks), hub_(std::move(hub)) {}
   ~MemberControl() override {
     (void)insist([this] { (void)reactor_.call([this] { link_->close(); }); });
   }
@@ -65,10 +64,7 @@ class MemberControl final : public Control {
   }
 
   void reportFailure(std::uint64_t key, const Failure& failure, std::uint64_t family) override {
-    (void)reactor_.call([&] {
-      tellHubHere(secret_, rank_, failure.why.message());
-      link_->report(key, failure, family != 0 ? family : key);
-    });
+    (void)reactor_.call([&] { link_->report(key, failure, family != 0 ? family : key); });
   }
 
   std::shared_ptr<Answer> ask(std::uint64_t key, int rank, std::string_view question) override {
@@ -101,7 +97,6 @@ class MemberControl final : public Control {
   const InUse inUse_;
   Reactor& reactor_;
   std::shared_ptr<MemberLink> link_;
-  Secret secret_;
   int rank_;
   int ranks_;
   std::string hub_;
@@ -132,22 +127,16 @@ Result<std::vector<std::string>> MemberControl::allGather(std::uint64_t key, std
   exchange->blobs.resize(members.size());
   exchange->index = static_cast<std::uint32_t>(index);
   const std::uint32_t patienceMs = patience(timeoutMs);
-  const auto deadline = Clock::now() + std::chrono::milliseconds(patienceMs) + kAnswerGrace;
-  const auto request = std::make_shared<const std::string>(frame(Frame::kGather)
-                                                               .number(key)
-                                                               .number(sequence)
-                                                               .number(exchange->index)
-                                                               .number(patienceMs)
-                                                               .ranks(members)
-                                                               .text(mine)
-                                                               .take());
-  const bool posted = reactor_.post([link = link_, id = MemberLink::ExchangeKey(key, sequence), exchange, request] {
-    link->gather(id, exchange, request);
+  exchange->timeoutMs = patienceMs;
+  exchange->deadline = Clock::now() + std::chrono::milliseconds(patienceMs);
+  exchange->membersAndBlob = Encoder().ranks(members).text(mine).take();
+  const bool posted = reactor_.post([link = link_, id = MemberLink::ExchangeKey(key, sequence), exchange] {
+    link->gather(id, exchange);
   });
   if (!posted) return error(koloInvalidUsage, "the process is exiting");
   const bool isOver = [&] {
     const WhileLent lent;
-    return exchange->over.wait(deadline);
+    return exchange->over.wait(exchange->deadline + kAnswerGrace);
   }();
   if (!isOver) {
     (void)reactor_.post([link = link_, id = MemberLink::ExchangeKey(key, sequence)] { link->withdraw(id); });
@@ -159,7 +148,8 @@ Result<std::vector<std::string>> MemberControl::allGather(std::uint64_t key, std
   return std::move(exchange->blobs);
 }
 
-std::string joinFrame(int rank, int ranks, int timeoutMs, Clock::time_point deadline) {
+// standby: the name of this process's; empty: it has none.
+std::string joinFrame(int rank, int ranks, int timeoutMs, Clock::time_point deadline, const std::string& standby) {
   const Identity& process = processIdentity();
   return frame(Frame::kJoin)
       .number(static_cast<std::int32_t>(rank))
@@ -169,6 +159,8 @@ std::string joinFrame(int rank, int ranks, int timeoutMs, Clock::time_point dead
       .number(static_cast<std::uint32_t>(millisecondsUntil(deadline)))
       .number(patience(timeoutMs))
       .raw({reinterpret_cast<const char*>(process.data()), process.size()})
+      .number(placeIdentity())
+      .text(standby)
       .text(hostName())
       .take();
 }
@@ -248,12 +240,15 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
   }
   const Result<Reactor*> reactor = Reactor::get();
   if (!reactor.ok()) return declineAt(dialled.value(), rank, ranks, reactor.status());
+  std::shared_ptr<Standby> standby;
+  (void)reactor.value()->call([&] { standby = standbyOf(*reactor.value(), contents.secret); });
+  const std::string name = standby != nullptr ? standby->name() : std::string();
   // On this thread, so that the hub knows who it is that goes away if the reactor cannot serve the connection.
-  if (!tell(dialled.value(), joinFrame(rank, ranks, timeoutMs, deadline), deadline + kAnswerGrace)) {
+  if (!tell(dialled.value(), joinFrame(rank, ranks, timeoutMs, deadline, name), deadline + kAnswerGrace)) {
     return error(koloUnreachable, "the job's hub at {} closed the connection before rank {} had joined",
                  dialled.value().where, rank);
   }
-  const auto link = std::make_shared<MemberLink>(*reactor.value(), rank);
+  const auto link = std::make_shared<MemberLink>(*reactor.value(), rank, contents.secret, std::move(standby));
   const std::string where = dialled.value().where;
   const bool called =
       reactor.value()->call([&] { link->start(std::move(dialled.value().socket), dialled.value().session); });
@@ -275,7 +270,7 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
   std::string hub;
   (void)reactor.value()->call([&] { hub = fmt::format("{} at {}", link->hubOwner(), where); });
   return std::shared_ptr<Control>(
-      std::make_shared<MemberControl>(*reactor.value(), link, contents.secret, rank, ranks, std::move(hub)));
+      std::make_shared<MemberControl>(*reactor.value(), link, rank, ranks, std::move(hub)));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "bootstrap/hub.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,16 +12,23 @@ namespace kolo::bootstrap {
 namespace {
 
 constexpr auto kFailedJobKept = std::chrono::seconds(60);  // so that late ranks are told why
-// Of the texts of failures that a rank knows of. The farewells of all ranks of a job are to fit in a frame.
-constexpr std::size_t kMostKnownBytes = 300;
 
 SharedFrame shared(Encoder& encoder) { return std::make_shared<const std::string>(encoder.take()); }
+
+// Of a connection within this host that is no TCP; else 0.
+std::uint32_t peerPid(const Socket& socket) {
+  ucred peer{};
+  socklen_t bytes = sizeof peer;
+  const bool isKnown = ::getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0;
+  return isKnown ? static_cast<std::uint32_t>(peer.pid) : 0;
+}
 
 }  // namespace
 
 void Hub::admit(Socket&& socket, const Session& session) {
   std::set<MemberPtr> admitted{std::make_shared<Member>()};
   const MemberPtr member = *admitted.begin();
+  member->pid = peerPid(socket);  // as the kernel says, where it does
   member->channel = std::make_shared<Channel>(reactor_, std::move(socket), session);
   unjoined_.merge(admitted);  // from here on nothing throws
   const Status started = withoutExceptions([&, self = shared_from_this()] {
@@ -50,8 +58,10 @@ void Hub::hasRefused(const std::string& where) {
 bool Hub::onFrame(const MemberPtr& member, std::string_view bytes) {
   Decoder decoder(bytes);
   const auto kind = static_cast<Frame>(decoder.number<std::uint8_t>());
+  if (member->rank < 0 && isSuccessor_) return kind == Frame::kReturn && onReturn(member, decoder);
   if (member->rank < 0 && kind == Frame::kDecline) return onDecline(decoder);
   if (member->rank < 0) return kind == Frame::kJoin && onJoin(member, decoder);
+  if (member->isLeaving) return true;
   if (kind == Frame::kLeave) {
     onLeave(member);
     return true;
@@ -65,6 +75,8 @@ bool Hub::onFrame(const MemberPtr& member, std::string_view bytes) {
     case Frame::kReport: return onReport(member, decoder);
     case Frame::kAsk: return onAsk(member, decoder);
     case Frame::kAnswer: return onAnswer(member, decoder);
+    case Frame::kFinished: return onFinished(member, decoder);
+    case Frame::kResult: return onResult(member, decoder);
     default: return false;
   }
 }
@@ -77,6 +89,8 @@ bool Hub::onJoin(const MemberPtr& member, Decoder& decoder) {
   const auto leftMs = decoder.number<std::uint32_t>();
   const auto timeoutMs = decoder.number<std::uint32_t>();
   const std::string_view process = decoder.raw(member->process.size());
+  member->place = decoder.number<std::uint64_t>();
+  member->standby = decoder.text();
   member->host = decoder.text();
   if (!decoder.done() || ranks < 1 || ranks > kMaxRanks || rank < 0 || rank >= ranks) return false;
   std::copy(process.begin(), process.end(), member->process.begin());
@@ -209,6 +223,7 @@ void Hub::welcomeAll() {
   welcome.number(static_cast<std::uint32_t>(::getpid())).text(hostName());
   welcome.raw({reinterpret_cast<const char*>(key.data()), key.size()}).ranks(housemates);
   sodium_memzero(key.data(), key.size());
+  tellNeighbours();
   broadcast(shared(welcome), false);
   complete_ = true;
 }
@@ -221,19 +236,40 @@ void Hub::onLeave(const MemberPtr& member) {
   const bool isAfterDeath = member->known.empty() && !lastDeath_.empty();
   std::string farewell = fmt::format("{} has left the job{}", describe(*member),
                                      isAfterDeath ? ", after " + lastDeath_ + " had died" : "");
-  if (complete_ && member->process == processIdentity()) {
-    Encoder news = frame(Frame::kHostLeft);
-    news.number(static_cast<std::int32_t>(rank));
-    broadcast(shared(news), true);
-  }
-  member->channel->send(frame(Frame::kFarewell).take());
-  member->channel->closeWhenSent();
   if (complete_) {
+    leavers_.reserve(leavers_.size() + 1);
+    reactor_.post([self = shared_from_this()] { self->flushLeavers(); });
+    leavers_.push_back(member);
+    member->isLeaving = true;
     goneFromJob(rank, State::kLeft, std::move(farewell));
   } else {
+    member->channel->send(frame(Frame::kFarewell).take());
+    member->channel->closeWhenSent();
     (void)insist([&] {
       fail(rank, expected_, error(koloRemoteError, "{} gave up while ranks were joining", describe(*member)));
     });
+  }
+}
+
+// Those that have left in this round are let go when the kernel has the news for all others. So a rank that finds this
+// hub's process ended knows of all that have left, whose ends are no deaths. Those that have lost an earlier hub, and
+// have not returned, are waited for.
+void Hub::flushLeavers() {
+  if (leavers_.empty() || unreturned_ > 0) return;
+  Encoder news = frame(Frame::kLeft);
+  news.number(static_cast<std::uint32_t>(leavers_.size()));
+  for (const MemberPtr& member : leavers_) {
+    news.number(static_cast<std::int32_t>(member->rank))
+        .text(slots_[static_cast<std::size_t>(member->rank)].farewell.substr(0, kMostKnownBytes));
+  }
+  broadcast(shared(news), false);
+  for (const Slot& slot : slots_) {
+    if (slot.member != nullptr) slot.member->channel->push();
+  }
+  while (!leavers_.empty()) {
+    leavers_.back()->channel->send(frame(Frame::kFarewell).take());
+    leavers_.back()->channel->closeWhenSent();
+    leavers_.pop_back();
   }
 }
 
@@ -256,13 +292,18 @@ void Hub::onClosed(const MemberPtr& member, std::string_view why) {
   goneFromJob(member->rank, State::kDead, std::move(farewell));
 }
 
-// REQUIRES: complete_, and the rank is joined. Throws nothing.
+// REQUIRES: complete_, and the rank is joined or awaited. Throws nothing.
 void Hub::goneFromJob(int rank, State state, std::string farewell) {
   Slot& slot = slots_[static_cast<std::size_t>(rank)];
   const MemberPtr member = std::move(slot.member);
-  const bool isOfLate = Clock::now() - member->knownAt < kConsequenceTime;
-  slot = Slot{state, nullptr, std::move(farewell), isOfLate ? std::move(member->known) : std::string()};
-  while (!member->subscriptions.empty()) unsubscribe(member, *member->subscriptions.begin());
+  const bool isOfLate = member != nullptr && Clock::now() - member->knownAt < kConsequenceTime;
+  slot.state = state;
+  slot.farewell = std::move(farewell);
+  if (member != nullptr) {
+    slot.known = isOfLate ? std::move(member->known) : std::string();
+    while (!member->subscriptions.empty()) unsubscribe(member, *member->subscriptions.begin());
+    (void)insist([&] { loseHolder(member); });
+  }
   ++gone_;
   (void)insist([&] { failHopelessGathers(); });
   if (--alive_ > 0) return;
@@ -275,6 +316,7 @@ void Hub::goneFromJob(int rank, State state, std::string farewell) {
 }
 
 void Hub::finish() {
+  reactor_.cancel(lookTimer_);
   for (const MemberPtr& late : unjoined_) late->channel->close();
   unjoined_.clear();
   runToldTasks();

@@ -29,6 +29,7 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
   const auto key = decoder.number<std::uint64_t>();
   const auto sequence = decoder.number<std::uint64_t>();
   const GatherKey id(key, sequence);
+  const bool isRepeated = decoder.number<std::uint8_t>() != 0;
   const std::size_t index = decoder.number<std::uint32_t>();
   const auto timeoutMs = decoder.number<std::uint32_t>();
   const std::vector<int> members = decoder.ranks(slots_.size());
@@ -39,6 +40,7 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
     return false;
   }
   if (hasTooMany(member)) return false;
+  if (isRepeated && takeInherited(id, member)) return true;
   Gather& gather = gatherOf(id, members);
   if (gather.members != members) {
     const Status why = disagreement(gather, *member, members);
@@ -47,6 +49,8 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
     member->channel->send(frame(Frame::kGatherFailed)
                               .number(key)
                               .number(sequence)
+                              .number(std::uint64_t{0})
+                              .number(settled_)
                               .number(std::int32_t{koloMismatch})
                               .text(why.message())
                               .take());
@@ -59,6 +63,7 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
       Clock::now() + std::chrono::milliseconds(timeoutMs),
       [self = shared_from_this(), id, index, timeoutMs] { self->timeOutContribution(id, index, timeoutMs); });
   part.from = member;
+  part.isRepeated = isRepeated;
   if (++gather.have == gather.parts.size()) {
     completeGather(id);
     return true;
@@ -66,6 +71,14 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
   // A death comes first: it is the reason of reports and farewells that follow it. A report tells more than the
   // farewell of the rank that made it.
   const Slot* const missed = missedBy(gather);
+  if (isSuccessor_ && !isWhole_) {
+    const Status why = error(koloRemoteError,
+                             "the process that relayed the messages between the hosts has ended{}, so ranks cannot "
+                             "exchange messages any more",
+                             afterHub_.empty() ? "" : ", with " + afterHub_);
+    failGather(id, why, nameFailure(why.message()));
+    return true;
+  }
   const auto known = failures_.find(key);
   if (known != failures_.end() && (missed == nullptr || missed->state != State::kDead)) {
     const Status& first = known->second.first;
@@ -122,11 +135,12 @@ Status Hub::disagreement(const Gather& one, const Member& member, const std::vec
 // A member that will not contribute any more; null: all may. Of several, one that died by itself, or else one that
 // died.
 const Hub::Slot* Hub::missedBy(const Gather& gather) const {
+  const auto isHere = [](const Slot& slot) { return slot.state == State::kJoined || slot.state == State::kAwaited; };
   const auto weight = [](const Slot& slot) { return slot.state != State::kDead ? 1 : !slot.known.empty() ? 2 : 3; };
   const Slot* missed = nullptr;
   for (std::size_t i = 0; i < gather.parts.size() && gone_ != 0; ++i) {
     const Slot& slot = slots_[static_cast<std::size_t>(gather.members[i])];
-    if (gather.parts[i].from != nullptr || slot.state == State::kJoined) continue;
+    if (gather.parts[i].from != nullptr || isHere(slot)) continue;
     if (missed == nullptr || weight(slot) > weight(*missed)) missed = &slot;
   }
   return missed;
@@ -135,6 +149,7 @@ const Hub::Slot* Hub::missedBy(const Gather& gather) const {
 void Hub::completeGather(const GatherKey& key) {
   const auto node = gathers_.extract(key);
   const std::vector<Contribution>& parts = node.mapped().parts;
+  const std::uint64_t number = isWhole_ ? ++lastResult_ : 0;
   for (const Contribution& part : parts) reactor_.cancel(part.timer);
   for (std::size_t first = 0, end = 0; first < parts.size(); first = end) {
     SharedFrame batch;
@@ -144,6 +159,8 @@ void Hub::completeGather(const GatherKey& key) {
       batch = std::make_shared<const std::string>(frame(Frame::kGathered)
                                                       .number(key.first)
                                                       .number(key.second)
+                                                      .number(number)
+                                                      .number(settled_)
                                                       .number(static_cast<std::uint32_t>(first))
                                                       .number(static_cast<std::uint32_t>(end - first))
                                                       .raw(blobs.take())
@@ -152,12 +169,38 @@ void Hub::completeGather(const GatherKey& key) {
     if (!isMade) return;
     for (const Contribution& part : parts) (void)insist([&] { part.from->channel->send(batch); });
   }
+  if (number != 0) settle(node.mapped(), number);
+}
+
+// Who has got what this hub has sent, knows, and can tell another hub. What the kernel has taken is got: a rank reads
+// it before it finds this process ended. So nobody has to keep a result that the kernel has taken for all.
+void Hub::settle(const Gather& ended, std::uint64_t number) {
+  const auto isSent = [](const MemberPtr& member) { return !member->channel->hasOutput(); };
+  std::vector<MemberPtr> receivers;
+  const bool isNoted = insist([&] {
+    receivers.clear();
+    for (const Contribution& part : ended.parts) {
+      if (part.from != nullptr) receivers.push_back(part.from);
+    }
+    unsettled_.emplace_back(number, receivers);
+  });
+  if (!isNoted) isWhole_ = false;  // no further result is kept, and what is kept stays
+  for (const MemberPtr& each : receivers) (void)insist([&] { each->channel->push(); });
+  while (isWhole_ && !unsettled_.empty()) {
+    const auto& [first, all] = unsettled_.front();
+    if (!std::all_of(all.begin(), all.end(), isSent)) break;
+    settled_ = first;
+    unsettled_.pop_front();
+  }
 }
 
 void Hub::failGather(const GatherKey& key, const Status& why, const std::string& failure, const std::string& before) {
+  const std::uint64_t number = isWhole_ ? ++lastResult_ : 0;
   const auto news = std::make_shared<const std::string>(frame(Frame::kGatherFailed)
                                                             .number(key.first)
                                                             .number(key.second)
+                                                            .number(number)
+                                                            .number(settled_)
                                                             .number(static_cast<std::int32_t>(why.code()))
                                                             .text(why.message())
                                                             .take());
@@ -168,6 +211,7 @@ void Hub::failGather(const GatherKey& key, const Status& why, const std::string&
     (void)insist([&] { note(*part.from, failure, before); });
     (void)insist([&] { part.from->channel->send(news); });
   }
+  if (number != 0) settle(node.mapped(), number);
 }
 
 // Ends the exchanges that wait for a rank that is gone. flushDeaths tells deaths first and then calls this, so that a
@@ -203,6 +247,8 @@ void Hub::timeOutContribution(const GatherKey& key, std::size_t index, std::uint
   member->channel->send(frame(Frame::kGatherFailed)
                             .number(key.first)
                             .number(key.second)
+                            .number(std::uint64_t{0})
+                            .number(settled_)
                             .number(static_cast<std::int32_t>(koloTimeout))
                             .text(why)
                             .take());
@@ -265,6 +311,7 @@ std::string Hub::nameReport(int rank, const std::string& message) {
 }
 
 bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
+  const auto number = decoder.number<std::uint64_t>();
   const auto key = decoder.number<std::uint64_t>();
   const auto family = decoder.number<std::uint64_t>();
   const auto code = decoder.number<std::int32_t>();
@@ -285,8 +332,14 @@ bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
     }
   }
   if (known.frames.size() >= kMaxFailuresPerKey) return true;
-  known.frames.push_back(std::make_shared<const std::string>(
-      frame(Frame::kReported).number(key).number(code).number(rank).text(message).take()));
+  known.frames.push_back(std::make_shared<const std::string>(frame(Frame::kReported)
+                                                                 .number(static_cast<std::int32_t>(member->rank))
+                                                                 .number(number)
+                                                                 .number(key)
+                                                                 .number(code)
+                                                                 .number(rank)
+                                                                 .text(message)
+                                                                 .take()));
   const SharedFrame news = known.frames.back();
   if (const auto found = subscribers_.find(family); found != subscribers_.end()) {
     for (const MemberPtr& each : found->second) {

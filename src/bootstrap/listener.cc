@@ -58,6 +58,10 @@ void closeIfEmpty(const Listener* listener) {
   }
 }
 
+// Those of the jobs that ranks of this process are in.
+using Standbys = std::map<Secret, std::weak_ptr<Standby>>;
+Standbys& standbys() { return ofThisProcess<Standbys>(); }
+
 Result<IdContents> startHubOnReactor(Reactor& reactor, const Secret& secret, std::uint16_t port,
                                      const std::optional<Address>& only) {
   KOLO_ASSIGN(const std::shared_ptr<Listener> listener, listenerFor(reactor, port, only));
@@ -115,6 +119,37 @@ void whenTold(const Secret& secret, const std::function<void()>& task) {
   };
   if (Reactor* const reactor = Reactor::running(); reactor != nullptr) (void)reactor->call(hand);
   if (!isHere) task();
+}
+
+std::shared_ptr<Standby> standbyOf(Reactor& reactor, const Secret& job) {
+  std::erase_if(standbys(), [](const auto& each) { return each.second.expired(); });
+  if (std::shared_ptr<Standby> known = standbys()[job].lock()) return known;
+  std::string name;
+  Socket socket = listenByName(name);
+  if (!socket.valid()) return nullptr;
+  auto listener = std::make_shared<Listener>(reactor, std::uint16_t{0}, LocalAddresses());
+  const auto end = [&reactor](Standby* standby) {
+    (void)insist([&] { (void)reactor.call([&] { standby->close(); }); });
+    delete standby;
+  };
+  const std::shared_ptr<Standby> made(new Standby(name, listener), end);
+  listeners().emplace(ListenerKey(0, name), listener);
+  if (!listener->start(std::move(socket)).ok()) return nullptr;
+  standbys()[job] = made;
+  return made;
+}
+
+void Standby::close() {
+  if (const std::shared_ptr<Listener> listener = listener_.lock()) closeIfEmpty(listener.get());
+}
+
+Status Standby::succeed(const Secret& secret, const Succession& succession) {
+  const std::shared_ptr<Listener> listener = listener_.lock();
+  if (listener == nullptr) return error(koloInvalidUsage, "the standby is closed");
+  if (listener->hubOf(tagOf(secret)) != nullptr) return {};
+  KOLO_TRY(listener->addHub(secret));
+  listener->hubOf(tagOf(secret))->succeed(succession);
+  return {};
 }
 
 // A connection during the handshake. The listener lives longer: it drops its strangers when it closes.

@@ -36,6 +36,25 @@ void whenTold(const Secret& secret, const std::function<void()>& task);
 // other processes have been told when this returns (Hub::hostReports). Reactor thread only.
 void tellHubHere(const Secret& secret, int rank, const std::string& failure);
 
+class Listener;
+// The standby of this process for a job (standby.h). It is closed with the last rank of the job here, or with the hub
+// that it has. Reactor thread only.
+class Standby {
+ public:
+  Standby(std::string name, std::weak_ptr<Listener> listener)
+      : name_(std::move(name)), listener_(std::move(listener)) {}
+  const std::string& name() const { return name_; }
+  // Makes the hub that the job has from now on, if it is not here yet.
+  Status succeed(const Secret& secret, const Succession& succession);
+  void close();
+
+ private:
+  const std::string name_;
+  const std::weak_ptr<Listener> listener_;
+};
+// Null: there is no descriptor for it, and the rank goes on without. Reactor thread only; the last owner may be on any.
+std::shared_ptr<Standby> standbyOf(Reactor& reactor, const Secret& job);
+
 class Listener final : public Source, private network::Acceptor::Owner, public std::enable_shared_from_this<Listener> {
  public:
   Listener(Reactor& reactor, std::uint16_t port, LocalAddresses local)

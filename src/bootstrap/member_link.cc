@@ -7,24 +7,31 @@
 
 namespace kolo::bootstrap {
 
-void MemberLink::start(Socket socket, const Session& session) {
+Status MemberLink::startChannel(Socket socket, const Session& session) {
   channel_ = std::make_shared<Channel>(reactor_, std::move(socket), session);
-  const Status started =
-      channel_->start({.onFrame = [self = shared_from_this()](std::string_view bytes) { return self->onFrame(bytes); },
-                       .onClosed = [self = shared_from_this()](std::string_view why) { self->onClosed(why); }});
+  return channel_->start(
+      {.onFrame = [self = shared_from_this()](std::string_view bytes) { return self->onFrame(bytes); },
+       .onClosed = [self = shared_from_this()](std::string_view why) { self->onClosed(why); }});
+}
+
+void MemberLink::start(Socket socket, const Session& session) {
+  const Status started = startChannel(std::move(socket), session);
   if (started.ok()) return;
   unusable_ = started;
   joined_.finish(started);
 }
 
-void MemberLink::gather(const ExchangeKey& key, const std::shared_ptr<Exchange>& exchange, const SharedFrame& request) {
+void MemberLink::gather(const ExchangeKey& key, const std::shared_ptr<Exchange>& exchange) {
   if (!unusable_.ok()) return exchange->over.finish(unusable_);
   if (!exchanges_.emplace(key, exchange).second) {
     return exchange->over.finish(
         error(koloInvalidUsage, "an exchange with this key and sequence is in flight already"));
   }
+  std::erase_if(results_, [&](const Result& result) { return result.key == key; });  // of a former attempt
+  if (isLost_) return;
   const Status sent = withoutExceptions([&] {
-    channel_->send(request);
+    channel_->send(requestFor(key, *exchange));
+    exchange->isSent = true;
     return Status();
   });
   if (sent.ok()) return;
@@ -59,14 +66,22 @@ void MemberLink::tellHub(std::uint64_t family) {
 }
 
 void MemberLink::report(std::uint64_t key, const Failure& failure, std::uint64_t family) {
+  tellHubHere(hubSecret_, rank_, failure.why.message());
   if (unusable_.ok()) {
-    channel_->send(frame(Frame::kReport)
+    const auto words = std::make_shared<const std::string>(
+                   frame(Frame::kReport)
+                       .number(lastReport_ + 1)
                        .number(key)
                        .number(family)
                        .number(static_cast<std::int32_t>(failure.why.code()))
                        .number(static_cast<std::int32_t>(failure.rank))
                        .text(std::string_view(failure.why.message()).substr(0, kMaxReportBytes))
                        .take());
+    reports_.push_back(words);
+    ++lastReport_;
+    if (reports_.size() > kMaxFailedKeys) reports_.pop_front();
+    if (families_.count(family) != 0) (void)isNews(key, rank_, lastReport_);
+    channel_->send(words);
     channel_->push();
   }
   subscriptions_.reported(key, failure, families_.count(family) != 0);  // else the hub tells it with the others
@@ -77,8 +92,10 @@ void MemberLink::ask(std::uint64_t key, int rank, const std::string& question,
                      const std::shared_ptr<PendingAnswer>& answer) {
   if (!unusable_.ok()) return answer->over.finish({});
   std::erase_if(questions_, [](const auto& each) { return each.second.answer.expired(); });
-  questions_[++lastQuestion_] = {rank, answer};
-  channel_->send(frame(Frame::kAsk).number(key).number(lastQuestion_).number(std::int32_t{rank}).text(question).take());
+  const auto request = std::make_shared<const std::string>(
+      frame(Frame::kAsk).number(key).number(++lastQuestion_).number(std::int32_t{rank}).text(question).take());
+  questions_[lastQuestion_] = {rank, answer, request};
+  channel_->send(request);
 }
 
 void MemberLink::leave() {
@@ -90,6 +107,10 @@ void MemberLink::leave() {
 }
 
 void MemberLink::close() {
+  isClosed_ = true;
+  reactor_.cancel(seekTimer_);
+  if (knock_ != nullptr) knock_->drop();
+  standby_.reset();
   subscriptions_.clear();
   if (unusable_.ok()) unusable_ = error(koloInvalidUsage, "the control connection of rank {} was closed", rank_);
   failExchanges(unusable_);
@@ -97,7 +118,7 @@ void MemberLink::close() {
 }
 
 std::string MemberLink::hubOwner() const {
-  if (hubRanks_.empty()) return fmt::format("the process which made the unique id ({})", hubProcess_);
+  if (hubRanks_.empty()) return fmt::format("the process {} ({})", hubIs_, hubProcess_);
   return fmt::format("the process of rank {} ({})", hubRanks_.front(), hubProcess_);
 }
 
@@ -109,11 +130,19 @@ bool MemberLink::onFrame(std::string_view bytes) {
     case Frame::kGatherFailed: return onGatherFailed(decoder);
     case Frame::kDeaths: return onDeaths(decoder);
     case Frame::kReported: return onReported(decoder);
-    case Frame::kHostLeft: return onHostLeft(decoder);
+    case Frame::kLeft: return onLeft(decoder);
+    case Frame::kNeighbours: return onNeighbours(decoder);
+    case Frame::kReturned: return onReturned(decoder);
+    case Frame::kResultWanted: return onResultWanted(decoder);
+    case Frame::kSettled: return onSettled(decoder);
     case Frame::kHostKnows: return onHostKnows(decoder);
     case Frame::kAsked: return onAsked(decoder);
     case Frame::kAnswered: return onAnswered(decoder);
-    case Frame::kFarewell: left_.finish({}); return true;
+    case Frame::kFarewell:
+      hasFarewell_ = true;
+      standby_.reset();
+      left_.finish({});
+      return true;
     case Frame::kRefused: {
       const auto code = decoder.number<std::int32_t>();
       const std::string message(decoder.text());
@@ -141,6 +170,8 @@ bool MemberLink::onWelcome(Decoder& decoder) {
 bool MemberLink::onGathered(Decoder& decoder) {
   const auto key = decoder.number<std::uint64_t>();
   const auto sequence = decoder.number<std::uint64_t>();
+  const auto number = decoder.number<std::uint64_t>();
+  forgetSettled(decoder.number<std::uint64_t>());
   const auto first = decoder.number<std::uint32_t>();
   const auto count = decoder.number<std::uint32_t>();
   const auto found = exchanges_.find({key, sequence});
@@ -149,8 +180,9 @@ bool MemberLink::onGathered(Decoder& decoder) {
   if (count > exchange.blobs.size() || first > exchange.blobs.size() - count) return false;
   for (std::uint32_t i = first; i < first + count; ++i) exchange.blobs[i] = decoder.text();
   if (!decoder.done()) return false;
-  exchange.have += count;
+  exchange.have = first + count;  // they come in order; from the first again if their sender has been replaced
   if (exchange.have < exchange.blobs.size()) return true;
+  if (number != 0) results_.push_back({number, found->first, Status(), exchange.blobs});
   const std::shared_ptr<Exchange> complete = found->second;
   exchanges_.erase(found);
   complete->over.finish({});
@@ -160,9 +192,13 @@ bool MemberLink::onGathered(Decoder& decoder) {
 bool MemberLink::onGatherFailed(Decoder& decoder) {
   const auto key = decoder.number<std::uint64_t>();
   const auto sequence = decoder.number<std::uint64_t>();
+  const auto number = decoder.number<std::uint64_t>();
+  forgetSettled(decoder.number<std::uint64_t>());
   const auto code = decoder.number<std::int32_t>();
   const std::string message(decoder.text());
   if (!decoder.done() || code <= koloSuccess || code >= koloNumResults) return false;
+  if (number != 0 && exchanges_.count({key, sequence}) != 0)
+    results_.push_back({number, {key, sequence}, Status(failureCode(code), message), {}});
   const auto node = exchanges_.extract(ExchangeKey(key, sequence));
   if (!node.empty()) node.mapped()->over.finish(Status(failureCode(code), message));
   return true;
@@ -180,22 +216,19 @@ bool MemberLink::onDeaths(Decoder& decoder) {
 }
 
 bool MemberLink::onReported(Decoder& decoder) {
+  const auto from = decoder.number<std::int32_t>();
+  const auto number = decoder.number<std::uint64_t>();
   const auto key = decoder.number<std::uint64_t>();
   const auto code = decoder.number<std::int32_t>();
   const auto rank = decoder.number<std::int32_t>();
   const std::string_view message = decoder.text();
   if (!decoder.done() || code <= koloSuccess || code >= koloNumResults) return false;
+  if (!isNews(key, from, number)) return true;
   const Failure failure(error(failureCode(code), "{}", message), rank);
   subscriptions_.reported(key, failure, true);
   // The hub has failed those it knew of; one that is still on its way there must not wait for ranks that gave up.
   failExchangesOf(key, failure.why);
   return true;
-}
-
-bool MemberLink::onHostLeft(Decoder& decoder) {
-  const auto rank = decoder.number<std::int32_t>();
-  hubRanks_.erase(std::remove(hubRanks_.begin(), hubRanks_.end(), rank), hubRanks_.end());
-  return decoder.done();
 }
 
 bool MemberLink::onHostKnows(Decoder& decoder) {
@@ -248,14 +281,19 @@ Status MemberLink::lossOfHub(std::string_view why) const {
   if (hubRanks_.empty()) {
     return error(
         koloRemoteError,
-        "the process which made the unique id ({}) has exited{}, so ranks cannot exchange messages any more: {}",
-        hubProcess_, afterWhat(), why);
+        "the process {} ({}) has exited{}, so ranks cannot exchange messages any more: {}", hubIs_, hubProcess_,
+        afterWhat(), why);
   }
-  return error(koloRemoteError, "rank {} ({}), in the process which made the unique id, died: {}{}", hubRanks_.front(),
-               hubProcess_, why, afterWhat());
+  return error(koloRemoteError, "rank {} ({}), in the process {}, died: {}{}", hubRanks_.front(), hubProcess_, hubIs_,
+               why, afterWhat());
 }
 
 void MemberLink::onClosed(std::string_view why) {
+  if (canReturn() && (unusable_.ok() || (leaving_ && !hasFarewell_))) return lose(why);
+  loseForGood(why);
+}
+
+void MemberLink::loseForGood(std::string_view why) {
   left_.finish({});
   if (leaving_) return;
   unusable_ = lossOfHub(why);
@@ -272,6 +310,7 @@ void MemberLink::onClosed(std::string_view why) {
 
 void MemberLink::died(int rank, std::string why) {
   lastDeath_ = why;
+  if (!neighbours_.empty()) gone_.try_emplace(rank, Gone{false, why, {}});
   subscriptions_.died({koloRemoteError, rank, std::move(why), true});
 }
 

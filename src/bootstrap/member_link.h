@@ -1,10 +1,12 @@
-// A rank's end of its connection to the hub.
+// A rank's end of its connection to the hub. Where the ranks of its place can have another hub (standby.h), the link
+// looks for it when it has lost one, and asks again for all that it waits for. Callers notice nothing of that.
 //
 // Thread safety: reactor thread only, except Exchange, subscriptions(), and what Handover guards.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -15,6 +17,8 @@
 
 #include "bootstrap/channel.h"
 #include "bootstrap/control.h"
+#include "bootstrap/listener.h"
+#include "bootstrap/standby.h"
 #include "bootstrap/subscriptions.h"
 
 namespace kolo::bootstrap {
@@ -54,6 +58,10 @@ struct Exchange {
   std::vector<std::string> blobs;
   std::size_t have = 0;
   std::uint32_t index = 0;
+  std::uint32_t timeoutMs = 0;
+  Clock::time_point deadline{};
+  std::string membersAndBlob;  // as they are sent
+  bool isSent = false;         // to some hub
 };
 
 // The reactor writes the text, finishes, and never touches it again.
@@ -69,7 +77,8 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
  public:
   using ExchangeKey = std::pair<std::uint64_t, std::uint64_t>;  // key, sequence
 
-  MemberLink(Reactor& reactor, int rank) : reactor_(reactor), rank_(rank) {}
+  MemberLink(Reactor& reactor, int rank, const Secret& job, std::shared_ptr<Standby> standby)
+      : reactor_(reactor), rank_(rank), hubSecret_(job), standby_(std::move(standby)) {}
 
   // Takes the connection, over which this rank has said who it is; joined() is finished when all ranks have joined, or
   // with the reason why not.
@@ -78,7 +87,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   Handover& left() { return left_; }                         // any thread
   Subscriptions& subscriptions() { return subscriptions_; }  // any thread
 
-  void gather(const ExchangeKey& key, const std::shared_ptr<Exchange>& exchange, const SharedFrame& request);
+  void gather(const ExchangeKey& key, const std::shared_ptr<Exchange>& exchange);
   void withdraw(const ExchangeKey& key);
   // The hub comes to know whether this rank has subscriptions of the family.
   void tellHub(std::uint64_t family);
@@ -101,11 +110,29 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   bool onGatherFailed(Decoder& decoder);
   bool onDeaths(Decoder& decoder);
   bool onReported(Decoder& decoder);
-  bool onHostLeft(Decoder& decoder);
+  bool onLeft(Decoder& decoder);
+  bool onNeighbours(Decoder& decoder);
+  bool onReturned(Decoder& decoder);
+  bool onResultWanted(Decoder& decoder);
+  bool onSettled(Decoder& decoder);
   bool onHostKnows(Decoder& decoder);
   bool onAsked(Decoder& decoder);
   bool onAnswered(Decoder& decoder);
   void died(int rank, std::string why);
+  Status startChannel(Socket socket, const Session& session);
+  // To another hub, if this one ends.
+  bool canReturn() const { return welcomed_ && !neighbours_.empty() && !isClosed_; }
+  void lose(std::string_view why);
+  void seek();
+  void seekAt(Clock::time_point when);
+  bool tryStandby(const Neighbour& at);
+  void returnBy(const std::optional<Session>& session, Socket socket);
+  void sayAll();
+  void loseForGood(std::string_view why);
+  std::vector<SharedFrame> allToSay() const;
+  static SharedFrame requestFor(const ExchangeKey& key, const Exchange& exchange);
+  bool isNews(std::uint64_t key, int from, std::uint64_t number);
+  void forgetSettled(std::uint64_t settled);
   void failExchanges(const Status& why);
   void failExchangesOf(std::uint64_t key, const Status& why);
   Status lossOfHub(std::string_view why) const;
@@ -113,6 +140,8 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
 
   Reactor& reactor_;
   int rank_;
+  Secret hubSecret_;                  // by which the hub is known, if it is in this process
+  std::shared_ptr<Standby> standby_;  // until it has left
   std::shared_ptr<Channel> channel_;
   Handover joined_;
   Handover left_;
@@ -120,6 +149,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   bool leaving_ = false;
   Secret jobKey_{};            // written once, before joined_ is finished
   Status unusable_;            // why no frame can be sent any more
+  std::string hubIs_ = "which made the unique id";
   std::string hubProcess_;     // "pid P on HOST"
   std::vector<int> hubRanks_;  // ranks that live in the hub's process and have not left
   std::string lastDeath_;      // "rank 3 (pid 7 on HOST) died: ..."; empty: nobody has
@@ -131,9 +161,40 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   struct Question {
     int rank;                             // that was asked
     std::weak_ptr<PendingAnswer> answer;  // weak: the asker may have given up
+    SharedFrame request;
   };
   std::map<std::uint64_t, Question> questions_;  // by number
   std::uint64_t lastQuestion_ = 0;
+
+  // ---- what another hub is told, where there can be one
+  Succession place_;
+  std::vector<Neighbour>& neighbours_ = place_.neighbours;
+  struct Gone {
+    bool hasLeft = false;
+    std::string farewell, known;
+  };
+  std::map<int, Gone> gone_;  // ranks that have left or died
+  struct Result {
+    std::uint64_t number;  // the hub's; 0: of an earlier hub
+    ExchangeKey key;
+    Status status;
+    std::vector<std::string> blobs;
+  };
+  std::deque<Result> results_;  // that some rank may not have got
+  std::deque<SharedFrame> reports_;  // of this rank, oldest first
+  std::uint64_t lastReport_ = 0;
+  std::map<std::uint64_t, std::vector<std::pair<int, std::uint64_t>>> heard_;  // reports, by key
+  std::deque<std::uint64_t> heardKeys_;                                        // oldest first
+
+  // ---- while it looks for another hub
+  bool isLost_ = false;
+  std::string lossOf_;  // why
+  std::string after_;   // of a rank in the last hub's process: its end, in words
+  std::shared_ptr<Knock> knock_;
+  std::size_t next_ = 0;  // the neighbour whose standby is tried; those before it are closed
+  Clock::time_point seekUntil_{};
+  Reactor::TimerId seekTimer_ = 0;
+  bool isClosed_ = false, hasFarewell_ = false;
 };
 
 }  // namespace kolo::bootstrap

@@ -34,15 +34,21 @@ bool readStat(int pid, std::string& command, std::vector<std::string>& fields) {
   return fields.size() >= 20;
 }
 
-}  // namespace
-
-std::uint64_t stackIdentity() {
-  const std::string name = network::stackName(hostName());
+std::uint64_t hashOf(const std::string& name) {
   unsigned char hash[crypto_generichash_BYTES_MIN];
   crypto_generichash(hash, sizeof hash, reinterpret_cast<const unsigned char*>(name.data()), name.size(), nullptr, 0);
   std::uint64_t identity = 0;
   std::memcpy(&identity, hash, sizeof identity);
   return identity;
+}
+
+}  // namespace
+
+std::uint64_t stackIdentity() { return hashOf(network::stackName(hostName())); }
+
+std::uint64_t placeIdentity() {
+  const std::uint64_t processes = processSpace();
+  return processes != 0 ? hashOf(network::stackName(hostName()) + " " + std::to_string(processes)) : 0;
 }
 
 const std::string& hostName() {

@@ -24,5 +24,7 @@ bool parentOf(int pid, int& parent, std::string& command);
 int inheritedBy(const std::string& variable, const std::string& value);
 // Identifies the namespaces of pids and of time: pids and start times mean the same only within one of each. 0 unknown.
 std::uint64_t processSpace();
+// Equal in two processes: they see one network stack, and pids mean the same to both. 0: unknown.
+std::uint64_t placeIdentity();
 
 }  // namespace kolo::bootstrap

@@ -31,7 +31,7 @@ namespace kolo::bootstrap {
 
 using network::KeyExchange;
 
-constexpr std::uint16_t kProtocol = 6;
+constexpr std::uint16_t kProtocol = 7;
 constexpr std::size_t kSecretBytes = 32;
 constexpr std::size_t kTagBytes = 16;
 constexpr std::size_t kMaxBlobBytes = 1u << 20;
@@ -187,28 +187,35 @@ class Decoder {
 // The first byte of every frame.
 enum class Frame : std::uint8_t {
   // rank -> hub
-  kJoin = 1,         // rank, ranks, version, pid, ms left to join, ms in all, processId, host
-  kGather = 2,       // key, sequence, index, timeoutMs, members, blob
+  kJoin = 1,         // rank, ranks, version, pid, ms left to join, ms in all, processId, place, name of its standby, host
+  kGather = 2,       // key, sequence, whether an earlier hub was asked, index, timeoutMs, members, blob
   kWithdraw = 3,     // key, sequence, index
   kSubscribe = 4,    // family
   kUnsubscribe = 5,  // family
-  kReport = 6,       // key, family, failure
+  kReport = 6,       // its number among this rank's, key, family, failure
   kLeave = 7,        // -
   kAsk = 8,          // key, number of the question, rank asked, question
   kAnswer = 9,       // rank that asked, number of the question, answer
   kDecline = 10,     // rank, ranks, pid, host, why: it will not join, though the others wait for it
+  kReturn = 11,      // rank, processId, words of the hub's end, count, (rank that is gone, has left, farewell, known)...
+  kFinished = 12,    // count, (key, sequence)...: exchanges whose result this rank can give
+  kResult = 13,      // key, sequence, code, message, count of all, first index, count, blobs
   // hub -> rank
   kWelcome = 32,       // the hub's pid, host, the job's key, ranks that live in its process
   kRefused = 33,       // code, message
-  kGathered = 34,      // key, sequence, first index, count, blobs
-  kGatherFailed = 35,  // key, sequence, code, message
+  kGathered = 34,      // key, sequence, number, settled, first index, count, blobs
+  kGatherFailed = 35,  // key, sequence, number (0: for this rank alone), settled, code, message
   kDeaths = 36,        // count, (rank, message)...
-  kReported = 37,      // key, failure
-  kHostLeft = 38,      // rank: it lived in the hub's process and left in good order
+  kReported = 37,      // rank that reports, number among its reports, key, failure
+  kLeft = 38,          // ranks that left in good order, and their farewells
   kFarewell = 39,      // -
   kAsked = 40,         // key, rank that asks, number of the question, question
   kAnswered = 41,      // number of the question, rank that answers, answer
   kHostKnows = 42,     // the failure that a rank in the hub's process knows of
+  kNeighbours = 43,    // ranks of the job, whether all are in the receiver's place, count, (rank, pid, standby's name)...
+  kResultWanted = 44,  // key, sequence
+  kReturned = 46,      // the new hub's pid, host, ranks that live in its process
+  kSettled = 45,       // -: no result from before the last hub's end is needed any more
 };
 
 inline Encoder frame(Frame kind) {

@@ -109,6 +109,8 @@ inline std::string rawJoin(int rank, int ranks, std::uint32_t version) {
       .number(std::uint32_t{5000})
       .number(std::uint32_t{5000})
       .raw(std::string(16, 'x'))
+      .number(std::uint64_t{0})
+      .text("")
       .text("elsewhere")
       .take();
 }
