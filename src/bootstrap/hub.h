@@ -115,6 +115,12 @@ class Hub : public std::enable_shared_from_this<Hub> {
     std::vector<Contribution> parts;  // by index
     std::size_t have = 0;
   };
+  struct Question {
+    std::uint64_t key, number;
+    std::int32_t rank;  // that is asked
+    std::string text;
+    Clock::time_point until;  // for which the rank is awaited
+  };
   using GatherKey = std::pair<std::uint64_t, std::uint64_t>;  // key, sequence
   // An exchange that an earlier hub has ended for some ranks and not for others.
   struct Inherited {
@@ -169,6 +175,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   bool onUnsubscribe(const MemberPtr& member, Decoder& decoder);
   bool onReport(const MemberPtr& member, Decoder& decoder);
   bool onAsk(const MemberPtr& member, Decoder& decoder);
+  void ask(const MemberPtr& member, const Question& question);
   bool onAnswer(const MemberPtr& member, Decoder& decoder);
   Member* joined(int rank) const;
   void unsubscribe(const MemberPtr& member, std::uint64_t family);

@@ -11,6 +11,9 @@ namespace {
 constexpr std::size_t kBatchBytes = 64u << 10;
 static_assert(kBatchBytes + kMaxBlobBytes + 64 <= kMaxFrameBytes);
 
+constexpr std::chrono::milliseconds kAskAgain{10};
+constexpr std::chrono::seconds kAwaitAsked{2};
+
 // As a text that can follow "after".
 std::string nameFailure(const std::string& message) { return "a failure: " + message; }
 
@@ -368,13 +371,29 @@ bool Hub::onAsk(const MemberPtr& member, Decoder& decoder) {
   const auto rank = decoder.number<std::int32_t>();
   const std::string_view question = decoder.text();
   if (!decoder.done()) return false;
-  if (const Member* const asked = joined(rank); asked != nullptr) {
-    asked->channel->send(
-        frame(Frame::kAsked).number(key).number(std::int32_t{member->rank}).number(number).text(question).take());
-  } else {
-    member->channel->send(frame(Frame::kAnswered).number(number).number(rank).text("").take());
-  }
+  ask(member, {key, number, rank, std::string(question), Clock::now() + kAwaitAsked});
   return true;
+}
+
+// A rank that has not returned to this hub yet may answer soon. Of one that has died the asker hears before it is told
+// that nobody answers.
+void Hub::ask(const MemberPtr& member, const Question& question) {
+  const bool isRank = question.rank >= 0 && question.rank < static_cast<int>(slots_.size());
+  if (isRank && slots_[static_cast<std::size_t>(question.rank)].state == State::kAwaited) {
+    if (Clock::now() >= question.until || joined(member->rank) != member.get()) return;
+    reactor_.at(Clock::now() + kAskAgain,
+                [self = shared_from_this(), member, question] { self->ask(member, question); });
+  } else if (const Member* const asked = joined(question.rank); asked != nullptr) {
+    asked->channel->send(frame(Frame::kAsked)
+                             .number(question.key)
+                             .number(std::int32_t{member->rank})
+                             .number(question.number)
+                             .text(question.text)
+                             .take());
+  } else {
+    flushDeaths();
+    member->channel->send(frame(Frame::kAnswered).number(question.number).number(question.rank).text("").take());
+  }
 }
 
 bool Hub::onAnswer(const MemberPtr& member, Decoder& decoder) {

@@ -193,6 +193,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   std::shared_ptr<Knock> knock_;
   std::size_t next_ = 0;  // the neighbour whose standby is tried; those before it are closed
   Clock::time_point seekUntil_{};
+  Clock::time_point answerUntil_{};  // of a process that answers, and does not take this rank; 0: none does
   Reactor::TimerId seekTimer_ = 0;
   bool isClosed_ = false, hasFarewell_ = false;
 };

@@ -14,6 +14,9 @@ namespace {
 // descriptor, or is stopped.
 constexpr std::chrono::milliseconds kKnockAgain{5};
 constexpr std::chrono::seconds kLongestSearch{15};
+// A process that answers will notice soon that the hub has ended. If it has not, then the hub lives, and has given up
+// this rank.
+constexpr std::chrono::seconds kLongestAnswer{3};
 constexpr std::size_t kResultBatch = 64u << 10;  // as of a hub
 constexpr std::size_t kMaxNameBytes = 100;      // of the kernel's names
 
@@ -148,8 +151,11 @@ void MemberLink::seek() {
   if (isClosed_ || !isLost_) return;
   if (knock_ != nullptr) knock_->drop();
   knock_ = nullptr;
-  for (; next_ < place_.neighbours.size() && Clock::now() < seekUntil_; ++next_) {
+  const bool isAnswered = answerUntil_ != Clock::time_point();
+  while (next_ < place_.neighbours.size() && Clock::now() < (isAnswered ? answerUntil_ : seekUntil_)) {
     if (tryStandby(place_.neighbours[next_])) return;
+    ++next_;
+    answerUntil_ = {};
   }
   isLost_ = false;
   place_.neighbours.clear();  // no hub is looked for again
@@ -183,7 +189,11 @@ void MemberLink::returnBy(const std::optional<Session>& session, Socket socket) 
   std::vector<SharedFrame> all;
   if (isClosed_ || !isLost_) return;
   const bool isReady = session.has_value() && socket.valid() && insist([&] { all = allToSay(); });
-  if (!isReady || !startChannel(std::move(socket), *session).ok()) return seekAt(Clock::now() + kKnockAgain);
+  if (!isReady || !startChannel(std::move(socket), *session).ok()) {
+    if (answerUntil_ == Clock::time_point()) answerUntil_ = Clock::now() + kLongestAnswer;
+    return seekAt(Clock::now() + kKnockAgain);
+  }
+  answerUntil_ = {};
   reactor_.cancel(seekTimer_);
   isLost_ = false;
   hubSecret_ = standbySecret(jobKey_);
