@@ -101,6 +101,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
     std::string known;     // of those: the failures that it knew of before, of which its end may be the consequence
     Neighbour neighbour;   // of those that are awaited
     bool hasLeft = false;  // of those, as far as the ranks that have returned know
+    bool hasEnded = false;  // of those: another rank of its process says so
     std::string words() const { return known.empty() ? farewell : farewell + ", after " + known; }
   };
 

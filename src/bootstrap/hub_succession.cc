@@ -66,7 +66,7 @@ std::string Hub::describe(const Neighbour& rank) {
   return fmt::format("rank {} (pid {} on {})", rank.rank, rank.pid, hostName());
 }
 
-// What it says of others counts where their standbys are closed, and only then.
+// What it says of others counts where their standbys are closed, and only then; of ranks of its own process it counts.
 bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
   const auto rank = decoder.number<std::int32_t>();
   const std::string_view process = decoder.raw(member->process.size());
@@ -84,6 +84,7 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
     Slot& slot = slots_[static_cast<std::size_t>(gone)];
     if (slot.state != State::kAwaited || gone == rank) continue;
     slot.hasLeft = slot.hasLeft || hasLeft;
+    slot.hasEnded = slot.hasEnded || slot.neighbour.pid == own.neighbour.pid;
     if (!slot.farewell.empty()) continue;
     slot.farewell = farewell.substr(0, 2 * kMostKnownBytes);
     slot.known = known.substr(0, kMostKnownBytes);
@@ -135,7 +136,7 @@ void Hub::lookAfterAwaited() {
   for (std::size_t i = 0; i < slots_.size() && alive_ > 0; ++i) {
     Slot& slot = slots_[i];
     if (slot.state != State::kAwaited) continue;
-    if (!isGone(slot.neighbour)) {
+    if (!slot.hasEnded && !isGone(slot.neighbour)) {
       ++awaited;
       continue;
     }

@@ -47,6 +47,8 @@ class Standby {
   // Makes the hub that the job has from now on, if it is not here yet.
   Status succeed(const Secret& secret, const Succession& succession);
   void close();
+  // Ranks of the job that were in this process, and whether they have left in good order.
+  std::map<int, bool> ended;
 
  private:
   const std::string name_;

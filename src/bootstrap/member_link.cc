@@ -110,6 +110,7 @@ void MemberLink::close() {
   isClosed_ = true;
   reactor_.cancel(seekTimer_);
   if (knock_ != nullptr) knock_->drop();
+  if (standby_ != nullptr) standby_->ended.try_emplace(rank_, false);
   standby_.reset();
   subscriptions_.clear();
   if (unusable_.ok()) unusable_ = error(koloInvalidUsage, "the control connection of rank {} was closed", rank_);
@@ -140,6 +141,7 @@ bool MemberLink::onFrame(std::string_view bytes) {
     case Frame::kAnswered: return onAnswered(decoder);
     case Frame::kFarewell:
       hasFarewell_ = true;
+      if (standby_ != nullptr) standby_->ended.try_emplace(rank_, true);
       standby_.reset();
       left_.finish({});
       return true;

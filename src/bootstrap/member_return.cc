@@ -151,8 +151,10 @@ void MemberLink::seek() {
   if (isClosed_ || !isLost_) return;
   if (knock_ != nullptr) knock_->drop();
   knock_ = nullptr;
-  const bool isAnswered = answerUntil_ != Clock::time_point();
-  while (next_ < place_.neighbours.size() && Clock::now() < (isAnswered ? answerUntil_ : seekUntil_)) {
+  const auto mayGoOn = [this] {
+    return Clock::now() < (answerUntil_ != Clock::time_point() ? answerUntil_ : seekUntil_);
+  };
+  while (next_ < place_.neighbours.size() && mayGoOn()) {
     if (tryStandby(place_.neighbours[next_])) return;
     ++next_;
     answerUntil_ = {};
@@ -205,10 +207,14 @@ std::vector<SharedFrame> MemberLink::allToSay() const {
   std::vector<SharedFrame> all;
   const auto say = [&all](Encoder& words) { all.push_back(std::make_shared<const std::string>(words.take())); };
   const Identity& process = processIdentity();
+  std::map<int, Gone> ended = gone_;
+  if (standby_ != nullptr) {
+    for (const auto& [rank, hasLeft] : standby_->ended) ended.try_emplace(rank, Gone{hasLeft, {}, {}});
+  }
   Encoder own = frame(Frame::kReturn);
   own.number(static_cast<std::int32_t>(rank_)).raw({reinterpret_cast<const char*>(process.data()), process.size()});
-  own.text(after_).number(static_cast<std::uint32_t>(gone_.size()));
-  for (const auto& [rank, gone] : gone_) {
+  own.text(after_).number(static_cast<std::uint32_t>(ended.size()));
+  for (const auto& [rank, gone] : ended) {
     own.number(static_cast<std::int32_t>(rank)).number(static_cast<std::uint8_t>(gone.hasLeft ? 1 : 0));
     own.text(gone.farewell).text(gone.known);
   }

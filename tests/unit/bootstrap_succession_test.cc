@@ -40,7 +40,6 @@ class NextHub {
     randombytes_buf(secret.data(), secret.size());
     set(succession);
   }
-  ~NextHub() { standby.reset(); }
 
   Secret secret{};
   std::shared_ptr<Standby> standby;
@@ -52,7 +51,9 @@ class NextHub {
     randombytes_buf(job.data(), job.size());
     REQUIRE(reactor.call([&] { standby = standbyOf(reactor, job); }));
     REQUIRE(standby != nullptr);
-    REQUIRE(reactor.call([&] { REQUIRE(standby->succeed(secret, succession).ok()); }));
+    Status made;
+    REQUIRE(reactor.call([&] { made = standby->succeed(secret, succession); }));
+    REQUIRE(made.ok());
   }
 };
 
@@ -60,7 +61,7 @@ class RawRank {
  public:
   RawRank(const NextHub& hub, int rank) : rank_(rank) {
     int errnum = 0;
-    network::Talk talk(knock(hub.standby->name(), errnum));
+    network::Talk talk(kolo::bootstrap::knock(hub.standby->name(), errnum));
     REQUIRE(errnum == 0);
     const KeyExchange exchange(hub.secret);
     ClientHello hello;
@@ -242,7 +243,7 @@ TEST_CASE("of two ranks that have a result the other one is asked when the first
 TEST_CASE("a rank that has not returned is dead only if its standby is closed, and not if it has left", "[bootstrap]") {
   const auto own = static_cast<std::uint32_t>(::getpid());
   // Nobody listens by the names of ranks 1 and 2; rank 3 is silent.
-  const NextHub hub(Succession{4, true, {{0, own, ""}, {1, own, "kolo-nobody-1"}, {2, own, "kolo-nobody-2"}, {3, own, ""}}});
+  const NextHub hub(Succession{4, true, {{0, own, ""}, {1, own + 1, "kolo-nobody-1"}, {2, own + 1, "kolo-nobody-2"}, {3, own, ""}}});
   RawRank zero(hub, 0);
   zero.returns(1).has({});
   const std::optional<std::string> deaths = zero.hear(Frame::kDeaths);
