@@ -130,9 +130,8 @@ Result<std::vector<std::string>> MemberControl::allGather(std::uint64_t key, std
   exchange->timeoutMs = patienceMs;
   exchange->deadline = Clock::now() + std::chrono::milliseconds(patienceMs);
   exchange->membersAndBlob = Encoder().ranks(members).text(mine).take();
-  const bool posted = reactor_.post([link = link_, id = MemberLink::ExchangeKey(key, sequence), exchange] {
-    link->gather(id, exchange);
-  });
+  const bool posted = reactor_.post(
+      [link = link_, id = MemberLink::ExchangeKey(key, sequence), exchange] { link->gather(id, exchange); });
   if (!posted) return error(koloInvalidUsage, "the process is exiting");
   const bool isOver = [&] {
     const WhileLent lent;
@@ -269,8 +268,7 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
   }
   std::string hub;
   (void)reactor.value()->call([&] { hub = fmt::format("{} at {}", link->hubOwner(), where); });
-  return std::shared_ptr<Control>(
-      std::make_shared<MemberControl>(*reactor.value(), link, rank, ranks, std::move(hub)));
+  return std::shared_ptr<Control>(std::make_shared<MemberControl>(*reactor.value(), link, rank, ranks, std::move(hub)));
 }
 
 }  // namespace

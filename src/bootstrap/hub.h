@@ -96,11 +96,11 @@ class Hub : public std::enable_shared_from_this<Hub> {
   };
   struct Slot {
     State state = State::kAbsent;
-    MemberPtr member;      // while joined
-    std::string farewell;  // of those left or dead: why nothing comes from it any more
-    std::string known;     // of those: the failures that it knew of before, of which its end may be the consequence
-    Neighbour neighbour;   // of those that are awaited
-    bool hasLeft = false;  // of those, as far as the ranks that have returned know
+    MemberPtr member;       // while joined
+    std::string farewell;   // of those left or dead: why nothing comes from it any more
+    std::string known;      // of those: the failures that it knew of before, of which its end may be the consequence
+    Neighbour neighbour;    // of those that are awaited
+    bool hasLeft = false;   // of those, as far as the ranks that have returned know
     bool hasEnded = false;  // of those: another rank of its process says so
     std::string words() const { return known.empty() ? farewell : farewell + ", after " + known; }
   };
@@ -170,6 +170,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   // Gathers, failures and questions: hub_gather.cc
   bool onGather(const MemberPtr& member, Decoder& decoder);
   Gather& gatherOf(const GatherKey& id, const std::vector<int>& members);
+  void endIfHopeless(const GatherKey& id, const MemberPtr& member);
   bool hasTooMany(const MemberPtr& member) const;
   bool onWithdraw(const MemberPtr& member, Decoder& decoder);
   bool onSubscribe(const MemberPtr& member, Decoder& decoder);
@@ -218,7 +219,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   std::deque<std::uint64_t> failedKeys_;                                // oldest first
   // All ranks are in one place, so another hub may take this one's place.
   bool isWhole_ = false;
-  std::uint64_t lastResult_ = 0, settled_ = 0;  // numbers of results
+  std::uint64_t lastResult_ = 0, settled_ = 0;                              // numbers of results
   std::deque<std::pair<std::uint64_t, std::vector<MemberPtr>>> unsettled_;  // and who gets them
   bool isSuccessor_ = false;
   std::string afterHub_;  // of what the end of a rank that does not return may be the consequence

@@ -71,6 +71,13 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
     completeGather(id);
     return true;
   }
+  endIfHopeless(id, member);
+  return true;
+}
+
+// Where the exchange to which the member has come cannot complete.
+void Hub::endIfHopeless(const GatherKey& id, const MemberPtr& member) {
+  const Gather& gather = gathers_.at(id);
   // A death comes first: it is the reason of reports and farewells that follow it. A report tells more than the
   // farewell of the rank that made it.
   const Slot* const missed = missedBy(gather);
@@ -79,10 +86,9 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
                              "the process that relayed the messages between the hosts has ended{}, so ranks cannot "
                              "exchange messages any more",
                              afterHub_.empty() ? "" : ", with " + afterHub_);
-    failGather(id, why, nameFailure(why.message()));
-    return true;
+    return failGather(id, why, nameFailure(why.message()));
   }
-  const auto known = failures_.find(key);
+  const auto known = failures_.find(id.first);
   if (known != failures_.end() && (missed == nullptr || missed->state != State::kDead)) {
     const Status& first = known->second.first;
     failGather(id, first, nameFailure(first.message()));
@@ -94,7 +100,6 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
     failGather(other, why, nameFailure(why.message()));
     failGather(id, why, nameFailure(why.message()));
   }
-  return true;
 }
 
 // Whether the rank waits in more exchanges than a rank can.

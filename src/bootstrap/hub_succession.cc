@@ -44,9 +44,9 @@ void Hub::succeed(const Succession& succession) {
   std::vector<Slot> slots(static_cast<std::size_t>(succession.ranks));
   for (Slot& slot : slots) {
     slot.state = State::kLeft;
-    slot.farewell = fmt::format(
-        "rank {} is on another host, and the process that relayed the messages between the hosts has ended",
-        &slot - slots.data());
+    slot.farewell =
+        fmt::format("rank {} is on another host, and the process that relayed the messages between the hosts has ended",
+                    &slot - slots.data());
   }
   for (const Neighbour& each : succession.neighbours) {
     Slot& slot = slots[static_cast<std::size_t>(each.rank)];
@@ -97,11 +97,8 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
   for (const Slot& slot : slots_) {
     if (slot.neighbour.pid == static_cast<std::uint32_t>(::getpid())) housemates.push_back(slot.neighbour.rank);
   }
-  member->channel->send(frame(Frame::kReturned)
-                            .number(static_cast<std::uint32_t>(::getpid()))
-                            .text(hostName())
-                            .ranks(housemates)
-                            .take());
+  member->channel->send(
+      frame(Frame::kReturned).number(static_cast<std::uint32_t>(::getpid())).text(hostName()).ranks(housemates).take());
   // News of a death that is told soon is the reason of what this rank does next.
   for (const int dead : newlyDead_) note(*member, slots_[static_cast<std::size_t>(dead)].farewell);
   member->rank = rank;
@@ -230,7 +227,8 @@ bool Hub::onResult(const MemberPtr& member, Decoder& decoder) {
   }
   if (!decoder.done()) return false;
   const auto found = inherited_.find({key, sequence});
-  if (found == inherited_.end() || found->second.holders.empty() || found->second.holders.front() != member) return true;
+  if (found == inherited_.end() || found->second.holders.empty() || found->second.holders.front() != member)
+    return true;
   const auto shared = std::make_shared<const std::string>(news.take());
   for (const MemberPtr& each : found->second.waiting) each->channel->send(shared);
   if (code != koloSuccess || first + count == all) found->second.waiting.clear();
@@ -250,15 +248,15 @@ void Hub::loseHolder(const MemberPtr& member) {
       askFor(key);
       continue;
     }
-    const auto news = std::make_shared<const std::string>(
-        frame(Frame::kGatherFailed)
-            .number(key.first)
-            .number(key.second)
-            .number(std::uint64_t{0})
-            .number(settled_)
-            .number(std::int32_t{koloRemoteError})
-            .text(slots_[static_cast<std::size_t>(member->rank)].words())
-            .take());
+    const auto news =
+        std::make_shared<const std::string>(frame(Frame::kGatherFailed)
+                                                .number(key.first)
+                                                .number(key.second)
+                                                .number(std::uint64_t{0})
+                                                .number(settled_)
+                                                .number(std::int32_t{koloRemoteError})
+                                                .text(slots_[static_cast<std::size_t>(member->rank)].words())
+                                                .take());
     for (const MemberPtr& each : inherited.waiting) each->channel->send(news);
     inherited.waiting.clear();
   }

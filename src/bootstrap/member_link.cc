@@ -69,14 +69,14 @@ void MemberLink::report(std::uint64_t key, const Failure& failure, std::uint64_t
   tellHubHere(hubSecret_, rank_, failure.why.message());
   if (unusable_.ok()) {
     const auto words = std::make_shared<const std::string>(
-                   frame(Frame::kReport)
-                       .number(lastReport_ + 1)
-                       .number(key)
-                       .number(family)
-                       .number(static_cast<std::int32_t>(failure.why.code()))
-                       .number(static_cast<std::int32_t>(failure.rank))
-                       .text(std::string_view(failure.why.message()).substr(0, kMaxReportBytes))
-                       .take());
+        frame(Frame::kReport)
+            .number(lastReport_ + 1)
+            .number(key)
+            .number(family)
+            .number(static_cast<std::int32_t>(failure.why.code()))
+            .number(static_cast<std::int32_t>(failure.rank))
+            .text(std::string_view(failure.why.message()).substr(0, kMaxReportBytes))
+            .take());
     reports_.push_back(words);
     ++lastReport_;
     if (reports_.size() > kMaxFailedKeys) reports_.pop_front();
@@ -281,10 +281,8 @@ Status MemberLink::lossOfHub(std::string_view why) const {
                  why);
   }
   if (hubRanks_.empty()) {
-    return error(
-        koloRemoteError,
-        "the process {} ({}) has exited{}, so ranks cannot exchange messages any more: {}", hubIs_, hubProcess_,
-        afterWhat(), why);
+    return error(koloRemoteError, "the process {} ({}) has exited{}, so ranks cannot exchange messages any more: {}",
+                 hubIs_, hubProcess_, afterWhat(), why);
   }
   return error(koloRemoteError, "rank {} ({}), in the process {}, died: {}{}", hubRanks_.front(), hubProcess_, hubIs_,
                why, afterWhat());

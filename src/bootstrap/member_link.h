@@ -147,8 +147,8 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   Handover left_;
   bool welcomed_ = false;
   bool leaving_ = false;
-  Secret jobKey_{};            // written once, before joined_ is finished
-  Status unusable_;            // why no frame can be sent any more
+  Secret jobKey_{};  // written once, before joined_ is finished
+  Status unusable_;  // why no frame can be sent any more
   std::string hubIs_ = "which made the unique id";
   std::string hubProcess_;     // "pid P on HOST"
   std::vector<int> hubRanks_;  // ranks that live in the hub's process and have not left
@@ -180,7 +180,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
     Status status;
     std::vector<std::string> blobs;
   };
-  std::deque<Result> results_;  // that some rank may not have got
+  std::deque<Result> results_;       // that some rank may not have got
   std::deque<SharedFrame> reports_;  // of this rank, oldest first
   std::uint64_t lastReport_ = 0;
   std::map<std::uint64_t, std::vector<std::pair<int, std::uint64_t>>> heard_;  // reports, by key

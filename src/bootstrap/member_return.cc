@@ -18,7 +18,7 @@ constexpr std::chrono::seconds kLongestSearch{15};
 // this rank.
 constexpr std::chrono::seconds kLongestAnswer{3};
 constexpr std::size_t kResultBatch = 64u << 10;  // as of a hub
-constexpr std::size_t kMaxNameBytes = 100;      // of the kernel's names
+constexpr std::size_t kMaxNameBytes = 100;       // of the kernel's names
 
 }  // namespace
 
@@ -78,9 +78,9 @@ bool MemberLink::onResultWanted(Decoder& decoder) {
   if (!decoder.done()) return false;
   const auto found = std::find_if(results_.begin(), results_.end(),
                                   [&](const Result& result) { return result.key == ExchangeKey(key, sequence); });
-  const Status status =
-      found != results_.end() ? found->status
-                              : error(koloRemoteError, "rank {} has the result of an exchange no more", rank_);
+  const Status status = found != results_.end()
+                            ? found->status
+                            : error(koloRemoteError, "rank {} has the result of an exchange no more", rank_);
   const std::vector<std::string> none;
   const std::vector<std::string>& blobs = found != results_.end() ? found->blobs : none;
   std::size_t first = 0;

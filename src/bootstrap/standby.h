@@ -4,8 +4,8 @@
 // Each process with ranks of a job has a standby, a listening socket with a name of the kernel's (an abstract socket),
 // from before it joins until its last rank has left. The hub tells the names to the ranks of the place. When a rank has
 // lost the hub, it knocks at the standbys in the order of the ranks, and the first that is open has the next hub. This
-// needs no election and no epochs: a standby that is closed never opens again, so all who look find the same one, or one
-// that will soon be closed, after which they look again. The kernel closes it with its process, so a closed one is
+// needs no election and no epochs: a standby that is closed never opens again, so all who look find the same one, or
+// one that will soon be closed, after which they look again. The kernel closes it with its process, so a closed one is
 // certain, also where a process is stopped, or busy: nothing follows from silence.
 //
 // Thread safety: reactor thread only.

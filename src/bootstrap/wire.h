@@ -187,7 +187,7 @@ class Decoder {
 // The first byte of every frame.
 enum class Frame : std::uint8_t {
   // rank -> hub
-  kJoin = 1,         // rank, ranks, version, pid, ms left to join, ms in all, processId, place, name of its standby, host
+  kJoin = 1,         // rank, ranks, version, pid, ms left to join, ms in all, processId, place, standby's name, host
   kGather = 2,       // key, sequence, whether an earlier hub was asked, index, timeoutMs, members, blob
   kWithdraw = 3,     // key, sequence, index
   kSubscribe = 4,    // family
@@ -197,7 +197,7 @@ enum class Frame : std::uint8_t {
   kAsk = 8,          // key, number of the question, rank asked, question
   kAnswer = 9,       // rank that asked, number of the question, answer
   kDecline = 10,     // rank, ranks, pid, host, why: it will not join, though the others wait for it
-  kReturn = 11,      // rank, processId, words of the hub's end, count, (rank that is gone, has left, farewell, known)...
+  kReturn = 11,      // rank, processId, the hub's end in words, count, (rank gone, has left, farewell, known)...
   kFinished = 12,    // count, (key, sequence)...: exchanges whose result this rank can give
   kResult = 13,      // key, sequence, code, message, count of all, first index, count, blobs
   // hub -> rank
@@ -212,7 +212,7 @@ enum class Frame : std::uint8_t {
   kAsked = 40,         // key, rank that asks, number of the question, question
   kAnswered = 41,      // number of the question, rank that answers, answer
   kHostKnows = 42,     // the failure that a rank in the hub's process knows of
-  kNeighbours = 43,    // ranks of the job, whether all are in the receiver's place, count, (rank, pid, standby's name)...
+  kNeighbours = 43,    // ranks, whether all are in the receiver's place, count, (rank, pid, standby's name)...
   kResultWanted = 44,  // key, sequence
   kReturned = 46,      // the new hub's pid, host, ranks that live in its process
   kSettled = 45,       // -: no result from before the last hub's end is needed any more
