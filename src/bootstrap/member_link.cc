@@ -27,8 +27,8 @@ void MemberLink::gather(const ExchangeKey& key, const std::shared_ptr<Exchange>&
     return exchange->over.finish(
         error(koloInvalidUsage, "an exchange with this key and sequence is in flight already"));
   }
-  std::erase_if(results_, [&](const Result& result) { return result.key == key; });  // of a former attempt
-  if (isLost_) return;
+  std::erase_if(memory_.results, [&](const Result& result) { return result.key == key; });  // of a former attempt
+  if (search_.isOn) return;
   const Status sent = withoutExceptions([&] {
     channel_->send(requestFor(key, *exchange));
     exchange->isSent = true;
@@ -66,21 +66,21 @@ void MemberLink::tellHub(std::uint64_t family) {
 }
 
 void MemberLink::report(std::uint64_t key, const Failure& failure, std::uint64_t family) {
-  tellHubHere(hubSecret_, rank_, failure.why.message());
+  tellHubHere(hub_.secret, rank_, failure.why.message());
   if (unusable_.ok()) {
     const auto words = std::make_shared<const std::string>(
         frame(Frame::kReport)
-            .number(lastReport_ + 1)
+            .number(memory_.lastReport + 1)
             .number(key)
             .number(family)
             .number(static_cast<std::int32_t>(failure.why.code()))
             .number(static_cast<std::int32_t>(failure.rank))
             .text(std::string_view(failure.why.message()).substr(0, kMaxReportBytes))
             .take());
-    reports_.push_back(words);
-    ++lastReport_;
-    if (reports_.size() > kMaxFailedKeys) reports_.pop_front();
-    if (families_.count(family) != 0) (void)isNews(key, rank_, lastReport_);
+    memory_.reports.push_back(words);
+    ++memory_.lastReport;
+    if (memory_.reports.size() > kMaxFailedKeys) memory_.reports.pop_front();
+    if (families_.count(family) != 0) (void)isNews(key, rank_, memory_.lastReport);
     channel_->send(words);
     channel_->push();
   }
@@ -91,10 +91,10 @@ void MemberLink::report(std::uint64_t key, const Failure& failure, std::uint64_t
 void MemberLink::ask(std::uint64_t key, int rank, const std::string& question,
                      const std::shared_ptr<PendingAnswer>& answer) {
   if (!unusable_.ok()) return answer->over.finish({});
-  std::erase_if(questions_, [](const auto& each) { return each.second.answer.expired(); });
+  std::erase_if(questions_.byNumber, [](const auto& each) { return each.second.answer.expired(); });
   const auto request = std::make_shared<const std::string>(
-      frame(Frame::kAsk).number(key).number(++lastQuestion_).number(std::int32_t{rank}).text(question).take());
-  questions_[lastQuestion_] = {rank, answer, request};
+      frame(Frame::kAsk).number(key).number(++questions_.last).number(std::int32_t{rank}).text(question).take());
+  questions_.byNumber[questions_.last] = {rank, answer, request};
   channel_->send(request);
 }
 
@@ -108,8 +108,8 @@ void MemberLink::leave() {
 
 void MemberLink::close() {
   isClosed_ = true;
-  reactor_.cancel(seekTimer_);
-  if (knock_ != nullptr) knock_->drop();
+  reactor_.cancel(search_.timer);
+  if (search_.knock != nullptr) search_.knock->drop();
   if (standby_ != nullptr) standby_->ended.try_emplace(rank_, false);
   standby_.reset();
   subscriptions_.clear();
@@ -119,8 +119,8 @@ void MemberLink::close() {
 }
 
 std::string MemberLink::hubOwner() const {
-  if (hubRanks_.empty()) return fmt::format("the process {} ({})", hubIs_, hubProcess_);
-  return fmt::format("the process of rank {} ({})", hubRanks_.front(), hubProcess_);
+  if (hub_.ranks.empty()) return fmt::format("the process {} ({})", hub_.is, hub_.name);
+  return fmt::format("the process of rank {} ({})", hub_.ranks.front(), hub_.name);
 }
 
 bool MemberLink::onFrame(std::string_view bytes) {
@@ -159,9 +159,9 @@ bool MemberLink::onFrame(std::string_view bytes) {
 bool MemberLink::onWelcome(Decoder& decoder) {
   const auto pid = decoder.number<std::uint32_t>();
   const std::string_view host = decoder.text();
-  hubProcess_ = fmt::format("pid {} on {}", pid, host);
+  hub_.name = fmt::format("pid {} on {}", pid, host);
   const std::string_view key = decoder.raw(jobKey_.size());
-  hubRanks_ = decoder.ranks(kMaxFrameBytes);
+  hub_.ranks = decoder.ranks(kMaxFrameBytes);
   if (!decoder.done() || welcomed_) return false;
   std::copy(key.begin(), key.end(), jobKey_.begin());
   welcomed_ = true;
@@ -184,7 +184,7 @@ bool MemberLink::onGathered(Decoder& decoder) {
   if (!decoder.done()) return false;
   exchange.have = first + count;  // they come in order; from the first again if their sender has been replaced
   if (exchange.have < exchange.blobs.size()) return true;
-  if (number != 0) results_.push_back({number, found->first, Status(), exchange.blobs});
+  if (number != 0) memory_.results.push_back({number, found->first, Status(), exchange.blobs});
   const std::shared_ptr<Exchange> complete = found->second;
   exchanges_.erase(found);
   complete->over.finish({});
@@ -200,7 +200,7 @@ bool MemberLink::onGatherFailed(Decoder& decoder) {
   const std::string message(decoder.text());
   if (!decoder.done() || code <= koloSuccess || code >= koloNumResults) return false;
   if (number != 0 && exchanges_.count({key, sequence}) != 0)
-    results_.push_back({number, {key, sequence}, Status(failureCode(code), message), {}});
+    memory_.results.push_back({number, {key, sequence}, Status(failureCode(code), message), {}});
   const auto node = exchanges_.extract(ExchangeKey(key, sequence));
   if (!node.empty()) node.mapped()->over.finish(Status(failureCode(code), message));
   return true;
@@ -234,8 +234,8 @@ bool MemberLink::onReported(Decoder& decoder) {
 }
 
 bool MemberLink::onHostKnows(Decoder& decoder) {
-  hostKnows_ = decoder.text();
-  hostKnowsAt_ = Clock::now();
+  hub_.knows = decoder.text();
+  hub_.knowsAt = Clock::now();
   return decoder.done();
 }
 
@@ -255,10 +255,10 @@ bool MemberLink::onAnswered(Decoder& decoder) {
   const auto rank = decoder.number<std::int32_t>();
   const std::string_view text = decoder.text();
   if (!decoder.done()) return false;
-  const auto asked = questions_.find(number);
-  if (asked == questions_.end() || asked->second.rank != rank) return true;  // that rank was not asked
+  const auto asked = questions_.byNumber.find(number);
+  if (asked == questions_.byNumber.end() || asked->second.rank != rank) return true;  // that rank was not asked
   const std::shared_ptr<PendingAnswer> answer = asked->second.answer.lock();
-  questions_.erase(asked);
+  questions_.byNumber.erase(asked);
   if (answer == nullptr) return true;
   answer->text = text;
   answer->over.finish({});
@@ -267,8 +267,8 @@ bool MemberLink::onAnswered(Decoder& decoder) {
 
 // The end of the hub's process is often the consequence of a failure that a rank in it knew of.
 std::string MemberLink::afterWhat() const {
-  if (!hostKnows_.empty() && Clock::now() - hostKnowsAt_ < kConsequenceTime) return ", after " + hostKnows_;
-  return hubRanks_.empty() && !lastDeath_.empty() ? ", after " + lastDeath_ : std::string();
+  if (!hub_.knows.empty() && Clock::now() - hub_.knowsAt < kConsequenceTime) return ", after " + hub_.knows;
+  return hub_.ranks.empty() && !memory_.lastDeath.empty() ? ", after " + memory_.lastDeath : std::string();
 }
 
 // The ranks of the hub's process die with it; if all of them had left, or there was none, only the control plane is
@@ -280,11 +280,11 @@ Status MemberLink::lossOfHub(std::string_view why) const {
                  "ranks were joining: {}",
                  why);
   }
-  if (hubRanks_.empty()) {
+  if (hub_.ranks.empty()) {
     return error(koloRemoteError, "the process {} ({}) has exited{}, so ranks cannot exchange messages any more: {}",
-                 hubIs_, hubProcess_, afterWhat(), why);
+                 hub_.is, hub_.name, afterWhat(), why);
   }
-  return error(koloRemoteError, "rank {} ({}), in the process {}, died: {}{}", hubRanks_.front(), hubProcess_, hubIs_,
+  return error(koloRemoteError, "rank {} ({}), in the process {}, died: {}{}", hub_.ranks.front(), hub_.name, hub_.is,
                why, afterWhat());
 }
 
@@ -298,25 +298,25 @@ void MemberLink::loseForGood(std::string_view why) {
   if (leaving_) return;
   unusable_ = lossOfHub(why);
   joined_.finish(unusable_);
-  if (welcomed_ && hubRanks_.empty()) log::debug("rank {}: {}", rank_, unusable_.message());
+  if (welcomed_ && hub_.ranks.empty()) log::debug("rank {}: {}", rank_, unusable_.message());
   const std::string after = afterWhat();
   // Before what waits for an answer of the hub goes on: it then knows which ranks have died.
-  for (; !hubRanks_.empty(); hubRanks_.pop_back()) {
-    const int rank = hubRanks_.back();
-    if (welcomed_ && rank != rank_) died(rank, fmt::format("rank {} ({}) died: {}{}", rank, hubProcess_, why, after));
+  for (; !hub_.ranks.empty(); hub_.ranks.pop_back()) {
+    const int rank = hub_.ranks.back();
+    if (welcomed_ && rank != rank_) died(rank, fmt::format("rank {} ({}) died: {}{}", rank, hub_.name, why, after));
   }
   failExchanges(unusable_);
 }
 
 void MemberLink::died(int rank, std::string why) {
-  lastDeath_ = why;
-  if (!neighbours_.empty()) gone_.try_emplace(rank, Gone{false, why, {}});
+  memory_.lastDeath = why;
+  if (!place_.neighbours.empty()) memory_.gone.try_emplace(rank, Gone{false, why, {}});
   subscriptions_.died({koloRemoteError, rank, std::move(why), true});
 }
 
 void MemberLink::failExchanges(const Status& why) {
   for (const auto& [key, exchange] : std::exchange(exchanges_, {})) exchange->over.finish(why);
-  for (const auto& [number, asked] : std::exchange(questions_, {})) {
+  for (const auto& [number, asked] : std::exchange(questions_.byNumber, {})) {
     if (const std::shared_ptr<PendingAnswer> answer = asked.answer.lock(); answer != nullptr) answer->over.finish({});
   }
 }

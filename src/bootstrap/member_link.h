@@ -78,7 +78,9 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   using ExchangeKey = std::pair<std::uint64_t, std::uint64_t>;  // key, sequence
 
   MemberLink(Reactor& reactor, int rank, const Secret& job, std::shared_ptr<Standby> standby)
-      : reactor_(reactor), rank_(rank), hubSecret_(job), standby_(std::move(standby)) {}
+      : reactor_(reactor), rank_(rank), standby_(std::move(standby)) {
+    hub_.secret = job;
+  }
 
   // Takes the connection, over which this rank has said who it is; joined() is finished when all ranks have joined, or
   // with the reason why not.
@@ -121,7 +123,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   void died(int rank, std::string why);
   Status startChannel(Socket socket, const Session& session);
   // To another hub, if this one ends.
-  bool canReturn() const { return welcomed_ && !neighbours_.empty() && !isClosed_; }
+  bool canReturn() const { return welcomed_ && !place_.neighbours.empty() && !isClosed_; }
   void lose(std::string_view why);
   void seek();
   void seekAt(Clock::time_point when);
@@ -138,64 +140,73 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   Status lossOfHub(std::string_view why) const;
   std::string afterWhat() const;
 
-  Reactor& reactor_;
-  int rank_;
-  Secret hubSecret_;                  // by which the hub is known, if it is in this process
-  std::shared_ptr<Standby> standby_;  // until it has left
-  std::shared_ptr<Channel> channel_;
-  Handover joined_;
-  Handover left_;
-  bool welcomed_ = false;
-  bool leaving_ = false;
-  Secret jobKey_{};  // written once, before joined_ is finished
-  Status unusable_;  // why no frame can be sent any more
-  std::string hubIs_ = "which made the unique id";
-  std::string hubProcess_;     // "pid P on HOST"
-  std::vector<int> hubRanks_;  // ranks that live in the hub's process and have not left
-  std::string lastDeath_;      // "rank 3 (pid 7 on HOST) died: ..."; empty: nobody has
-  std::string hostKnows_;      // the failures that a rank in the hub's process knows of; empty: none
-  Clock::time_point hostKnowsAt_{};
-  Subscriptions subscriptions_;
-  std::set<std::uint64_t> families_;  // of which the hub has been told
-  std::map<ExchangeKey, std::shared_ptr<Exchange>> exchanges_;
   struct Question {
     int rank;                             // that was asked
     std::weak_ptr<PendingAnswer> answer;  // weak: the asker may have given up
     SharedFrame request;
   };
-  std::map<std::uint64_t, Question> questions_;  // by number
-  std::uint64_t lastQuestion_ = 0;
-
-  // ---- what another hub is told, where there can be one
-  Succession place_;
-  std::vector<Neighbour>& neighbours_ = place_.neighbours;
+  struct Questions {
+    std::map<std::uint64_t, Question> byNumber;
+    std::uint64_t last = 0;
+  };
+  // The hub's process.
+  struct HubProcess {
+    Secret secret{};  // by which the hub is known, if it is in this process
+    std::string is = "which made the unique id";
+    std::string name;        // "pid P on HOST"
+    std::vector<int> ranks;  // that live in it and have not left
+    std::string knows;       // the failures that a rank in it knows of; empty: none
+    Clock::time_point knowsAt{};
+  };
   struct Gone {
     bool hasLeft = false;
     std::string farewell, known;
   };
-  std::map<int, Gone> gone_;  // ranks that have left or died
   struct Result {
     std::uint64_t number;  // the hub's; 0: of an earlier hub
     ExchangeKey key;
     Status status;
     std::vector<std::string> blobs;
   };
-  std::deque<Result> results_;       // that some rank may not have got
-  std::deque<SharedFrame> reports_;  // of this rank, oldest first
-  std::uint64_t lastReport_ = 0;
-  std::map<std::uint64_t, std::vector<std::pair<int, std::uint64_t>>> heard_;  // reports, by key
-  std::deque<std::uint64_t> heardKeys_;                                        // oldest first
+  // What another hub is told, where there can be one.
+  struct Memory {
+    std::map<int, Gone> gone;         // ranks that have left or died
+    std::string lastDeath;            // "rank 3 (pid 7 on HOST) died: ..."; empty: nobody has
+    std::deque<Result> results;       // that some rank may not have got
+    std::deque<SharedFrame> reports;  // of this rank, oldest first
+    std::uint64_t lastReport = 0;
+    std::map<std::uint64_t, std::vector<std::pair<int, std::uint64_t>>> heard;  // reports, by key
+    std::deque<std::uint64_t> heardKeys;                                        // oldest first
+  };
+  // For another hub.
+  struct Search {
+    bool isOn = false;
+    std::string why;    // the last hub was lost
+    std::string after;  // of a rank in the last hub's process: its end, in words
+    std::shared_ptr<Knock> knock;
+    std::size_t next = 0;  // the neighbour whose standby is tried; those before it are closed
+    Clock::time_point until{};
+    Clock::time_point answerUntil{};  // of a process that answers, and does not take this rank; 0: none does
+    Reactor::TimerId timer = 0;
+  };
 
-  // ---- while it looks for another hub
-  bool isLost_ = false;
-  std::string lossOf_;  // why
-  std::string after_;   // of a rank in the last hub's process: its end, in words
-  std::shared_ptr<Knock> knock_;
-  std::size_t next_ = 0;  // the neighbour whose standby is tried; those before it are closed
-  Clock::time_point seekUntil_{};
-  Clock::time_point answerUntil_{};  // of a process that answers, and does not take this rank; 0: none does
-  Reactor::TimerId seekTimer_ = 0;
-  bool isClosed_ = false, hasFarewell_ = false;
+  Reactor& reactor_;
+  int rank_;
+  HubProcess hub_;
+  std::shared_ptr<Standby> standby_;  // until it has left
+  std::shared_ptr<Channel> channel_;
+  Handover joined_;
+  Handover left_;
+  bool welcomed_ = false, leaving_ = false, hasFarewell_ = false, isClosed_ = false;
+  Secret jobKey_{};  // written once, before joined_ is finished
+  Status unusable_;  // why no frame can be sent any more
+  Subscriptions subscriptions_;
+  std::set<std::uint64_t> families_;  // of which the hub has been told
+  std::map<ExchangeKey, std::shared_ptr<Exchange>> exchanges_;
+  Questions questions_;
+  Succession place_;
+  Memory memory_;
+  Search search_;
 };
 
 }  // namespace kolo::bootstrap

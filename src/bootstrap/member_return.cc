@@ -45,8 +45,8 @@ bool MemberLink::onLeft(Decoder& decoder) {
     const auto rank = decoder.number<std::int32_t>();
     const std::string_view farewell = decoder.text();
     if (rank < 0 || rank >= kMaxRanks) return false;
-    std::erase(hubRanks_, rank);
-    if (!place_.neighbours.empty()) gone_.try_emplace(rank, Gone{true, std::string(farewell), {}});
+    std::erase(hub_.ranks, rank);
+    if (!place_.neighbours.empty()) memory_.gone.try_emplace(rank, Gone{true, std::string(farewell), {}});
   }
   return decoder.done();
 }
@@ -56,19 +56,20 @@ bool MemberLink::onReturned(Decoder& decoder) {
   const std::string_view host = decoder.text();
   std::vector<int> ranks = decoder.ranks(kMaxFrameBytes);
   if (!decoder.done()) return false;
-  hubProcess_ = fmt::format("pid {} on {}", pid, host);
-  hubIs_ = "which has relayed the job's messages";
-  hubRanks_ = std::move(ranks);
-  hostKnows_.clear();
+  hub_.name = fmt::format("pid {} on {}", pid, host);
+  hub_.is = "which has relayed the job's messages";
+  hub_.ranks = std::move(ranks);
+  hub_.knows.clear();
   return true;
 }
 
 void MemberLink::forgetSettled(std::uint64_t settled) {
-  while (!results_.empty() && results_.front().number != 0 && results_.front().number <= settled) results_.pop_front();
+  while (!memory_.results.empty() && memory_.results.front().number != 0 && memory_.results.front().number <= settled)
+    memory_.results.pop_front();
 }
 
 bool MemberLink::onSettled(Decoder& decoder) {
-  std::erase_if(results_, [](const Result& result) { return result.number == 0; });
+  std::erase_if(memory_.results, [](const Result& result) { return result.number == 0; });
   return decoder.done();
 }
 
@@ -76,13 +77,13 @@ bool MemberLink::onResultWanted(Decoder& decoder) {
   const auto key = decoder.number<std::uint64_t>();
   const auto sequence = decoder.number<std::uint64_t>();
   if (!decoder.done()) return false;
-  const auto found = std::find_if(results_.begin(), results_.end(),
+  const auto found = std::find_if(memory_.results.begin(), memory_.results.end(),
                                   [&](const Result& result) { return result.key == ExchangeKey(key, sequence); });
-  const Status status = found != results_.end()
+  const Status status = found != memory_.results.end()
                             ? found->status
                             : error(koloRemoteError, "rank {} has the result of an exchange no more", rank_);
   const std::vector<std::string> none;
-  const std::vector<std::string>& blobs = found != results_.end() ? found->blobs : none;
+  const std::vector<std::string>& blobs = found != memory_.results.end() ? found->blobs : none;
   std::size_t first = 0;
   do {
     Encoder some;
@@ -105,13 +106,13 @@ bool MemberLink::onResultWanted(Decoder& decoder) {
 
 // Another hub is told of reports that were made to an earlier one, and hands them on.
 bool MemberLink::isNews(std::uint64_t key, int from, std::uint64_t number) {
-  auto& heard = heard_[key];
-  if (heard.empty()) heardKeys_.push_back(key);
+  auto& heard = memory_.heard[key];
+  if (heard.empty()) memory_.heardKeys.push_back(key);
   if (std::find(heard.begin(), heard.end(), std::pair(from, number)) != heard.end()) return false;
   heard.emplace_back(from, number);
-  if (heardKeys_.size() > kMaxFailedKeys) {
-    heard_.erase(heardKeys_.front());
-    heardKeys_.pop_front();
+  if (memory_.heardKeys.size() > kMaxFailedKeys) {
+    memory_.heard.erase(memory_.heardKeys.front());
+    memory_.heardKeys.pop_front();
   }
   return true;
 }
@@ -130,43 +131,43 @@ SharedFrame MemberLink::requestFor(const ExchangeKey& key, const Exchange& excha
 
 // May be called again where it has found no memory.
 void MemberLink::lose(std::string_view why) {
-  lossOf_ = why;
-  log::debug("rank {}: the process {} ({}) is lost: {}", rank_, hubIs_, hubProcess_, why);
+  search_.why = why;
+  log::debug("rank {}: the process {} ({}) is lost: {}", rank_, hub_.is, hub_.name, why);
   std::string known = afterWhat();
   if (!known.empty()) known.erase(0, std::string_view(", after ").size());
-  after_.clear();
-  for (const int rank : hubRanks_) {
-    const std::string farewell = fmt::format("rank {} ({}) died: {}", rank, hubProcess_, why);
-    if (after_.empty()) after_ = farewell + afterWhat();
-    if (rank != rank_) gone_.try_emplace(rank, Gone{false, farewell, known});
+  search_.after.clear();
+  for (const int rank : hub_.ranks) {
+    const std::string farewell = fmt::format("rank {} ({}) died: {}", rank, hub_.name, why);
+    if (search_.after.empty()) search_.after = farewell + afterWhat();
+    if (rank != rank_) memory_.gone.try_emplace(rank, Gone{false, farewell, known});
   }
-  for (Result& result : results_) result.number = 0;
-  seekUntil_ = Clock::now() + kLongestSearch;
-  isLost_ = true;
+  for (Result& result : memory_.results) result.number = 0;
+  search_.until = Clock::now() + kLongestSearch;
+  search_.isOn = true;
   seek();
 }
 
 void MemberLink::seek() {
-  reactor_.cancel(seekTimer_);
-  if (isClosed_ || !isLost_) return;
-  if (knock_ != nullptr) knock_->drop();
-  knock_ = nullptr;
+  reactor_.cancel(search_.timer);
+  if (isClosed_ || !search_.isOn) return;
+  if (search_.knock != nullptr) search_.knock->drop();
+  search_.knock = nullptr;
   const auto mayGoOn = [this] {
-    return Clock::now() < (answerUntil_ != Clock::time_point() ? answerUntil_ : seekUntil_);
+    return Clock::now() < (search_.answerUntil != Clock::time_point() ? search_.answerUntil : search_.until);
   };
-  while (next_ < place_.neighbours.size() && mayGoOn()) {
-    if (tryStandby(place_.neighbours[next_])) return;
-    ++next_;
-    answerUntil_ = {};
+  while (search_.next < place_.neighbours.size() && mayGoOn()) {
+    if (tryStandby(place_.neighbours[search_.next])) return;
+    ++search_.next;
+    search_.answerUntil = {};
   }
-  isLost_ = false;
+  search_.isOn = false;
   place_.neighbours.clear();  // no hub is looked for again
-  loseForGood(lossOf_);
+  loseForGood(search_.why);
 }
 
 void MemberLink::seekAt(Clock::time_point when) {
-  reactor_.cancel(seekTimer_);
-  seekTimer_ = reactor_.at(when, [self = shared_from_this()] { self->seek(); });
+  reactor_.cancel(search_.timer);
+  search_.timer = reactor_.at(when, [self = shared_from_this()] { self->seek(); });
 }
 
 // False: it is closed.
@@ -177,28 +178,29 @@ bool MemberLink::tryStandby(const Neighbour& at) {
   int errnum = 0;
   Socket socket = knock(at.standby, errnum);
   if (errnum == ECONNREFUSED) return false;
-  seekAt(errnum != 0 ? Clock::now() + kKnockAgain : seekUntil_);
+  seekAt(errnum != 0 ? Clock::now() + kKnockAgain : search_.until);
   if (errnum != 0) return true;
-  knock_ = std::make_shared<Knock>(reactor_, secret, std::move(socket),
-                                   [self = shared_from_this()](const std::optional<Session>& session, Socket given) {
-                                     self->returnBy(session, std::move(given));
-                                   });
-  if (!knock_->start().ok()) seekAt(Clock::now() + kKnockAgain);
+  search_.knock =
+      std::make_shared<Knock>(reactor_, secret, std::move(socket),
+                              [self = shared_from_this()](const std::optional<Session>& session, Socket given) {
+                                self->returnBy(session, std::move(given));
+                              });
+  if (!search_.knock->start().ok()) seekAt(Clock::now() + kKnockAgain);
   return true;
 }
 
 void MemberLink::returnBy(const std::optional<Session>& session, Socket socket) {
   std::vector<SharedFrame> all;
-  if (isClosed_ || !isLost_) return;
+  if (isClosed_ || !search_.isOn) return;
   const bool isReady = session.has_value() && socket.valid() && insist([&] { all = allToSay(); });
   if (!isReady || !startChannel(std::move(socket), *session).ok()) {
-    if (answerUntil_ == Clock::time_point()) answerUntil_ = Clock::now() + kLongestAnswer;
+    if (search_.answerUntil == Clock::time_point()) search_.answerUntil = Clock::now() + kLongestAnswer;
     return seekAt(Clock::now() + kKnockAgain);
   }
-  answerUntil_ = {};
-  reactor_.cancel(seekTimer_);
-  isLost_ = false;
-  hubSecret_ = standbySecret(jobKey_);
+  search_.answerUntil = {};
+  reactor_.cancel(search_.timer);
+  search_.isOn = false;
+  hub_.secret = standbySecret(jobKey_);
   for (const SharedFrame& each : all) (void)insist([&] { channel_->send(each); });
   for (const auto& [key, exchange] : exchanges_) exchange->isSent = true;
 }
@@ -207,25 +209,25 @@ std::vector<SharedFrame> MemberLink::allToSay() const {
   std::vector<SharedFrame> all;
   const auto say = [&all](Encoder& words) { all.push_back(std::make_shared<const std::string>(words.take())); };
   const Identity& process = processIdentity();
-  std::map<int, Gone> ended = gone_;
+  std::map<int, Gone> ended = memory_.gone;
   if (standby_ != nullptr) {
     for (const auto& [rank, hasLeft] : standby_->ended) ended.try_emplace(rank, Gone{hasLeft, {}, {}});
   }
   Encoder own = frame(Frame::kReturn);
   own.number(static_cast<std::int32_t>(rank_)).raw({reinterpret_cast<const char*>(process.data()), process.size()});
-  own.text(after_).number(static_cast<std::uint32_t>(ended.size()));
+  own.text(search_.after).number(static_cast<std::uint32_t>(ended.size()));
   for (const auto& [rank, gone] : ended) {
     own.number(static_cast<std::int32_t>(rank)).number(static_cast<std::uint8_t>(gone.hasLeft ? 1 : 0));
     own.text(gone.farewell).text(gone.known);
   }
   say(own);
-  all.insert(all.end(), reports_.begin(), reports_.end());
+  all.insert(all.end(), memory_.reports.begin(), memory_.reports.end());
   for (const std::uint64_t family : families_) say(frame(Frame::kSubscribe).number(family));
   for (const auto& [key, exchange] : exchanges_) all.push_back(requestFor(key, *exchange));
-  for (const auto& [number, question] : questions_) all.push_back(question.request);
+  for (const auto& [number, question] : questions_.byNumber) all.push_back(question.request);
   Encoder results = frame(Frame::kFinished);
-  results.number(static_cast<std::uint32_t>(results_.size()));
-  for (const Result& result : results_) results.number(result.key.first).number(result.key.second);
+  results.number(static_cast<std::uint32_t>(memory_.results.size()));
+  for (const Result& result : memory_.results) results.number(result.key.first).number(result.key.second);
   say(results);
   if (leaving_) all.push_back(std::make_shared<const std::string>(frame(Frame::kLeave).take()));
   return all;
