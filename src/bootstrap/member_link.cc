@@ -299,13 +299,18 @@ void MemberLink::loseForGood(std::string_view why) {
   unusable_ = lossOfHub(why);
   joined_.finish(unusable_);
   if (welcomed_ && hub_.ranks.empty()) log::debug("rank {}: {}", rank_, unusable_.message());
+  endAllWithHub(why);
+}
+
+// What waits for an answer of the hub goes on when it is known which ranks have died.
+void MemberLink::endAllWithHub(std::string_view why) {
+  const Status loss = lossOfHub(why);
   const std::string after = afterWhat();
-  // Before what waits for an answer of the hub goes on: it then knows which ranks have died.
   for (; !hub_.ranks.empty(); hub_.ranks.pop_back()) {
     const int rank = hub_.ranks.back();
     if (welcomed_ && rank != rank_) died(rank, fmt::format("rank {} ({}) died: {}{}", rank, hub_.name, why, after));
   }
-  failExchanges(unusable_);
+  failExchanges(loss);
 }
 
 void MemberLink::died(int rank, std::string why) {

@@ -131,6 +131,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   void returnBy(const std::optional<Session>& session, Socket socket);
   void sayAll();
   void loseForGood(std::string_view why);
+  void endAllWithHub(std::string_view why);
   std::vector<SharedFrame> allToSay() const;
   static SharedFrame requestFor(const ExchangeKey& key, const Exchange& exchange);
   bool isNews(std::uint64_t key, int from, std::uint64_t number);

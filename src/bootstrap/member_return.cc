@@ -143,6 +143,8 @@ void MemberLink::lose(std::string_view why) {
   }
   for (Result& result : memory_.results) result.number = 0;
   search_.until = Clock::now() + kLongestSearch;
+  // The next hub knows nothing of other hosts, and exchanges nothing without them.
+  if (!place_.isWhole) endAllWithHub(why);
   search_.isOn = true;
   seek();
 }
