@@ -12,6 +12,7 @@
 #include "device/headers.h"
 #include "device/offers.h"
 #include "device/peer_memory.h"
+#include "device/peers_at_once.h"
 #include "device/slots.h"
 
 namespace kolo::algorithms {
@@ -34,22 +35,22 @@ KOLO_DEVICE_CALL void oneShotFold(device::Exchange<Team>& exchange) {
     const device::Range whole = inputFor(rank), chunk = device::chunkOf(whole.count, step, c);
     return device::Range{whole.begin + chunk.begin, chunk.count};
   };
+  const auto peerAt = [&](int i) { return exchange.peerAt(i); };
   for (std::uint64_t c = 0; c * step < longest && !exchange.failed(); ++c) {
-    for (int i = 1; i < n; ++i) {
-      const int peer = device::ringRank(work.rank, i, n);
-      if (!toAll && peer != work.root) continue;
-      send(exchange, peer, work.input(chunkFor(peer, c)));
-    }
+    sendToAll(exchange, n - 1, peerAt, [&](int peer) {
+      return toAll || peer == work.root ? device::ConstPiece(work.input(chunkFor(peer, c))) : device::ConstPiece{};
+    });
     if (!meetRest(exchange)) return;
     const device::Range mine = chunkFor(work.rank, c);
     if (!folds || mine.count == 0) continue;
+    exchange.team().sync();
+    exchange.team().spread(n - 1, [&](int i) { awaitAlone(exchange, exchange.linkTo(peerAt(i))); });
     const void* inputs[kMaxLineRanks];
-    for (int rank = 0; rank < n; ++rank) {
-      inputs[rank] = rank == work.rank ? work.input(mine).data : awaitSlot(exchange, rank);
-    }
+    for (int rank = 0; rank < n; ++rank)
+      inputs[rank] = rank == work.rank ? work.input(mine).data : filled(exchange, rank);
     void* outputs[] = {work.output({mine.begin - inputFor(work.rank).begin, mine.count}).data};
     fold(exchange, outputs, 1, inputs, n, work.rank, exchange.bytesOf(mine.count), true, work.streaming);
-    for (int i = 1; i < n; ++i) releaseSlot(exchange, device::ringRank(work.rank, i, n));
+    tellAll(exchange, n - 1, peerAt, [&](device::Link& link, int) { releaseFenced(exchange, link); });
   }
   meetRest(exchange);  // where there was nothing to fold
 }

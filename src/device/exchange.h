@@ -5,6 +5,7 @@
 //   peer_memory.h    reading and writing buffers of peers
 //   slots.h          staging in the receiver's memory
 //   chunks.h         the verbs of rings and trees: send, receive, fold, forward
+//   peers_at_once.h  staging with several peers in one step
 //   folds.h          copies and reductions
 //   message_steps.h  the steps of messages
 //
@@ -79,6 +80,16 @@ class Exchange {
   // thread.
   KOLO_DEVICE void signal(Link& link, Counter& counter, std::uint64_t value, const Post& request = {}) const {
     storeRelease(counter, value);
+    bringOver(link, counter, value, request);
+  }
+  // As signal(), behind fenceStores() by the same thread: of several signals at once.
+  KOLO_DEVICE void signalFenced(Link& link, Counter& counter, std::uint64_t value, const Post& request = {}) const {
+    storeFenced(counter, value);
+    bringOver(link, counter, value, request);
+  }
+
+ private:
+  KOLO_DEVICE void bringOver(Link& link, Counter& counter, std::uint64_t value, const Post& request) const {
     if constexpr (Team::kPosts) {
       if (link.isPosted) {
         return team_.post(link, {request.rail, request.data, request.bytes, &counter, value, request.more});
@@ -87,7 +98,6 @@ class Exchange {
     if constexpr (Team::kWakes) team_.wake(link);
   }
 
- private:
   Team& team_;
   const Work& work_;
 };

@@ -181,9 +181,23 @@ template <class Team>
 KOLO_DEVICE_CALL bool meetRest(Exchange<Team>& exchange) {
   const int rank = exchange.work().rank;
   bool good = !exchange.failed();
+  const auto isOpen = [&](int peer) {
+    const HeaderState& headers = exchange.linkTo(peer).headers;
+    return headers.met + headers.owed < headers.announced;
+  };
+  if constexpr (!Exchange<Team>::kIsOneThread) {
+    bool isAny = false;
+    for (int i = 0; i < exchange.work().ranks - 1; ++i) isAny = isAny || isOpen(exchange.peerAt(i));
+    if (!good || !isAny) return good;
+    exchange.team().sync();  // all have looked
+    if (!settleAll(exchange, 0)) return false;
+    exchange.team().spread(exchange.work().ranks - 1, [&](int i) {
+      if (isOpen(exchange.peerAt(i))) meetAlone(exchange, exchange.peerAt(i));
+    });
+    return !exchange.failed();
+  }
   for (int peer = exchange.next(rank); peer != rank && good; peer = exchange.next(peer)) {
-    const Link& link = exchange.linkTo(peer);
-    if (link.headers.met + link.headers.owed < link.headers.announced) good = meet(exchange, peer);
+    if (isOpen(peer)) good = meet(exchange, peer);
   }
   return good;
 }

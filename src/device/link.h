@@ -201,5 +201,11 @@ KOLO_DEVICE bool mayHaveChanged(const Link& link) {
   fence();  // [gave up] after what was read
   return loadRelaxed(*link.marks.gaveUp) != 0;
 }
+// The same behind fenceStores() by this thread, which came after the reads.
+KOLO_DEVICE bool mayHaveChangedFenced(const Link& link) {
+  if (link.marks.gaveUp == nullptr) return false;
+  fenceLoads();  // [gave up] after what was read
+  return loadRelaxed(*link.marks.gaveUp) != 0;
+}
 
 }  // namespace kolo::device

@@ -173,15 +173,17 @@ KOLO_DEVICE_CALL void put(const Exchange<Team>& exchange, int peer, std::uint64_
 
 // After reads of the peer's buffers. If these may have changed meanwhile, this rank waits for the reason of the
 // failure, and so the operation fails.
+// Behind fenceStores() by this thread, which came after the team's reads.
 template <class Team>
 KOLO_DEVICE void confirm(const Exchange<Team>& exchange, const Link& link) {
-  if (!exchange.failed() && mayHaveChanged(link))
+  if (!exchange.failed() && mayHaveChangedFenced(link))
     (void)exchange.team().waitAlone(link.inbox->signals.done, ~std::uint64_t{0}, link.peer);
 }
-// By one thread, in spread().
+// By one thread, in spread(), behind fenceStores().
 template <class Team>
 KOLO_DEVICE void sayDone(const Exchange<Team>& exchange, Link& link) {
-  exchange.signal(link, link.outbox->signals.done, ++link.taken);  // [done] after all loads and stores by this team
+  exchange.signalFenced(link, link.outbox->signals.done,
+                        ++link.taken);  // [done] after all loads and stores by this team
 }
 template <class Team>
 KOLO_DEVICE void awaitDone(const Exchange<Team>& exchange, Link& link) {
@@ -195,10 +197,13 @@ KOLO_DEVICE_CALL void finishAll(Exchange<Team>& exchange) {
   const int peers = exchange.work().ranks - 1;
   const auto linkAt = [&](int i) -> Link& { return exchange.linkTo(exchange.peerAt(i)); };
   exchange.team().sync();
-  exchange.team().spread(peers, [&](int i) { sayDone(exchange, linkAt(i)); });
+  exchange.team().spread(peers, [&](int i) {
+    fenceStores();
+    sayDone(exchange, linkAt(i));
+  });
   exchange.team().spread(peers, [&](int i) { awaitDone(exchange, linkAt(i)); });
   // Behind all of that: what a third rank has put into this rank's output, it may have read from a peer that had given
-  // up meanwhile.
+  // up meanwhile. Each thread confirms the links on which it has said it is done: behind the same fence.
   exchange.team().spread(peers, [&](int i) { confirm(exchange, linkAt(i)); });
 }
 // The halves of it, for where only one rank of a pair touches the other's buffers: that one says when it is done, the
@@ -208,6 +213,7 @@ template <class Team>
 KOLO_DEVICE_CALL void sayFinished(Exchange<Team>& exchange, int peer, bool hasRead) {
   exchange.team().sync();
   exchange.team().spread(1, [&](int) {
+    fenceStores();
     if (hasRead) confirm(exchange, exchange.linkTo(peer));
     if (!exchange.failed()) sayDone(exchange, exchange.linkTo(peer));
   });

@@ -16,6 +16,14 @@ KOLO_DEVICE const Counter& tailOf(const Link& link, std::uint64_t number) {
   return link.inbox->signals.tail[number & link.railMask];
 }
 
+// Where chunk `number` to the peer lies, and where the one from it does.
+KOLO_DEVICE unsigned char* outSlot(const Work& work, const Link& link, std::uint64_t number) {
+  return link.outSlots + number % work.channel.slots * work.channel.slotBytes;
+}
+KOLO_DEVICE const unsigned char* inSlot(const Work& work, const Link& link, std::uint64_t number) {
+  return link.inSlots + number % work.channel.slots * work.channel.slotBytes;
+}
+
 // Waits for a free slot at the peer; the caller fills it and publishes. nullptr after a failure.
 template <class Team>
 KOLO_DEVICE_CALL unsigned char* acquireSlot(Exchange<Team>& exchange, int peer) {
@@ -30,7 +38,7 @@ KOLO_DEVICE_CALL unsigned char* acquireSlot(Exchange<Team>& exchange, int peer) 
     if (team.leader()) link.credited = loadAcquire(head);                                 // [credit]
   }
   if (team.failed()) return nullptr;
-  return link.outSlots + number % work.channel.slots * work.channel.slotBytes;
+  return outSlot(work, link, number);
 }
 // bytes: of the slot that have been filled.
 template <class Team>
@@ -43,8 +51,7 @@ KOLO_DEVICE_CALL void publishSlot(Exchange<Team>& exchange, int peer, std::uint6
   const std::uint64_t number = ++link.sent;
   const std::uint32_t rail = static_cast<std::uint32_t>(number) & link.railMask;
   // [chunk] after the team's stores into the slot
-  exchange.signal(link, link.outbox->signals.tail[rail], number,
-                  {rail, link.outSlots + number % work.channel.slots * work.channel.slotBytes, bytes});
+  exchange.signal(link, link.outbox->signals.tail[rail], number, {rail, outSlot(work, link, number), bytes});
 }
 
 // Waits for the peer's next chunk. nullptr after a failure.
@@ -55,7 +62,7 @@ KOLO_DEVICE_CALL const unsigned char* awaitSlot(Exchange<Team>& exchange, int pe
   exchange.team().sync();
   const std::uint64_t number = link.received + 1;
   if (!exchange.team().waitAtLeast(tailOf(link, number), number, link.peer)) return nullptr;  // [chunk]
-  return link.inSlots + number % work.channel.slots * work.channel.slotBytes;
+  return inSlot(work, link, number);
 }
 // `number` chunks of the peer's have been taken out of their slots. The peer may need to know it for another chunk: of
 // this operation, and then this rank is going to wait for that chunk; or of a later one, in which this rank first
