@@ -40,7 +40,10 @@ HostId makeHostId() {
 const char* settingOf(const char* name) {
   static auto* const values = [] {
     auto* const all = new std::map<std::string, std::string, std::less<>>;
-    for (const settings::Value& value : settings::all()) all->emplace(value.setting.name, value.text);
+    for (const settings::Value& value : settings::all()) {
+      const bool isBool = value.setting.kind == settings::Kind::kBool;  // "yes" is 1 for transports, too
+      all->emplace(value.setting.name, isBool ? std::to_string(settings::parseBool(value.text).value()) : value.text);
+    }
     return all;
   }();
   const auto at = values->find(std::string_view(name));
