@@ -18,6 +18,7 @@
 #include "../../transports/tcp/crc32c.h"
 #include "../../transports/tcp/parser.h"
 #include "../../transports/tcp/sender.h"
+#include "base/settings.h"
 #include "posted_pair.h"
 #include "support/seed.h"
 
@@ -425,6 +426,15 @@ TEST_CASE("two ranks encrypt by AES where both processors have it, and only if b
   CHECK(cipherBetween(with(kBoth), with(Address::kEncrypts)) == Cipher::kChaCha20Poly1305);
   CHECK(cipherBetween(with(Address::kEncrypts), with(kBoth)) == Cipher::kChaCha20Poly1305);
   CHECK(cipherBetween(with(Address::kHasAes), with(kBoth)) == Cipher::kNone);
+}
+
+// contract-encrypted runs it where the environment says "yes".
+TEST_CASE("a rank tells its peers that it encrypts, by whatever word the setting is switched on", "[tcp][posted]") {
+  Rank rank;
+  REQUIRE_OK(rank.open("tcp", {}));
+  connect::Address address;
+  REQUIRE(common::fromBlob(rank.address(), &address));
+  CHECK(((address.flags & connect::Address::kEncrypts) != 0) == (settings::integer("KOLO_ENCRYPT") != 0));
 }
 
 TEST_CASE("a rank that encrypts and one that does not refuse each other by the setting's name", "[tcp]") {

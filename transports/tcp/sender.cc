@@ -37,15 +37,20 @@ Sender::Outcome Sender::put(const Frame& frame, const void* payload, Load* load,
 
 bool Sender::flush(int fd) {
   bool hasMoved = false;
-  while (!queue_.empty() && broken_ == 0) {
+  // What is encrypted may go more slowly than the kernel takes it, which then never ends the loop.
+  for (std::uint64_t sealed = 0; !queue_.empty() && broken_ == 0 && sealed < kMostGivenAtOnce;) {
     Offer offer;
     if (seal_.encrypts()) gatherSealed(offer);
     else gather(offer);
     const std::int64_t sent = offerTo(fd, offer);
     if (sent <= 0) break;
     hasMoved = true;
-    if (seal_.encrypts()) consumeSealed(static_cast<std::uint64_t>(sent));
-    else consume(static_cast<std::uint64_t>(sent));
+    if (seal_.encrypts()) {
+      sealed += static_cast<std::uint64_t>(sent);
+      consumeSealed(static_cast<std::uint64_t>(sent));
+    } else {
+      consume(static_cast<std::uint64_t>(sent));
+    }
     if (static_cast<std::uint64_t>(sent) < offer.bytes) break;  // it would take nothing now
   }
   return hasMoved;
