@@ -85,14 +85,33 @@ TEST_CASE("what came by a lane that has failed is older than what comes by anoth
       REQUIRE_OK(settle(two.end(0)));
       MockVerbs::setPathBroken(0, true);
       for (std::uint64_t n = 11; n <= 20; ++n) REQUIRE_OK(say(n));
-      REQUIRE_OK(settle(two.end(0), 10000));
+      REQUIRE_OK(settle(two.end(0)));
       CHECK(wordAt(two.end(1), 64) == 0);
-      REQUIRE_OK(awaitSignal(two.end(1), 64, 20, 10000));
+      REQUIRE_OK(awaitSignal(two.end(1), 64, 20));
       progressFor(two.ranks[1], 0, 50);
       CHECK(wordAt(two.end(1), 64) == 20);
       for (std::uint64_t n = 1; n <= 20; ++n) CHECK(two.ranks[1].data(0)[kSignals + 64 * n + 55] == n);
     }
   }
+}
+
+// As on a machine that is so busy that a rank comes to look for a completion each few milliseconds.
+TEST_CASE("the buffers of a closed lane may come back slowly", "[ib]") {
+  if (isReal()) return;
+  MockVerbs properties;
+  properties.lateBy = 5;
+  const World world(properties);
+  Two two;
+  REQUIRE_OK(putAll(two.end(0), {.memory = 1, .bytes = 56, .to = kSignals, .signalTo = 64, .signal = 1}));
+  MockVerbs::setPathBroken(0, true);
+  REQUIRE_OK(putAll(two.end(0), {.memory = 1, .bytes = 56, .to = kSignals, .signalTo = 64, .signal = 2}));
+  REQUIRE_OK(settle(two.end(0)));
+  for (const auto deadline = Clock::now() + 20s; wordAt(two.end(1), 64) != 2 && Clock::now() < deadline;
+       std::this_thread::sleep_for(8ms)) {
+    two.ranks[1].progress(0, 0);
+    REQUIRE_OK(two.ranks[1].state(two.links[1]));
+  }
+  CHECK(wordAt(two.end(1), 64) == 2);
 }
 
 TEST_CASE("a packet for memory that is registered no longer ends the link on both sides", "[ib]") {

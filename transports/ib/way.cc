@@ -23,8 +23,9 @@ constexpr milliseconds kTryTime{1000};
 
 // Requests that may wait for others do so until there are so many.
 constexpr std::size_t kMostHeld = 16;
-// The buffers of a lane that is closed come back at once, or the NIC does not do as it should.
-constexpr milliseconds kLastTime{1000};
+// The buffers of a lane that is closed come back at once, or the NIC does not do as it should. It is a driver's thread
+// that brings them back for NICs that are software, and a busy machine lets that thread wait.
+constexpr milliseconds kLastTime{10000};
 
 constexpr const char* kRefused = "posting a request was refused";
 
@@ -150,7 +151,7 @@ bool Way::take() {
     isHeldUp = !lane->packets().isDrained();
     if (isHeldUp) break;
   }
-  if (!isHeldUp) heldUpSince_ = {};
+  if (!isHeldUp || hasMoved) heldUpSince_ = {};
   else if (heldUpSince_ == Clock::time_point{}) heldUpSince_ = Clock::now();
   else if (!isLost && Clock::now() > heldUpSince_ + kLastTime)
     lose("the buffers of a queue pair that has ended do not come back");
@@ -210,10 +211,10 @@ bool Way::carryOut(std::size_t nic, const Packets::Packet& packet) {
 
 bool Way::takeLast() {
   if (hasTakenLast_) return true;
-  (void)take();
+  if (take()) lastCameAt_ = Clock::now();
   const bool isDrained =
       std::all_of(lanes.begin(), lanes.end(), [](const auto& lane) { return lane->packets().isDrained(); });
-  hasTakenLast_ = hasTakenLast_ || isDrained || Clock::now() > lostAt_ + kLastTime;
+  hasTakenLast_ = hasTakenLast_ || isDrained || Clock::now() > lastCameAt_ + kLastTime;
   return hasTakenLast_;
 }
 
@@ -374,7 +375,7 @@ std::string Way::portsDown() const {
 void Way::lose(const std::string& reason) {
   if (isLost) return;
   isLost = true;
-  lostAt_ = Clock::now();
+  lastCameAt_ = Clock::now();
   why = fmt::format("rank {}: {}", peer.rank, reason);
   const auto drop = [this](const std::vector<Request>& requests) {
     for (const Request& request : requests) {

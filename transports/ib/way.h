@@ -116,7 +116,8 @@ class Way {
   Clock::time_point triedAt_{};    // when a write last asked whether the peer lives
   std::uint64_t saidMask_ = 0;     // of the lanes that the peer has been told of by a write
   Clock::time_point downSince_{};  // the port of the last lane is down
-  Clock::time_point lostAt_{}, heldUpSince_{};
+  Clock::time_point heldUpSince_{};
+  Clock::time_point lastCameAt_{};          // of a lost way; at first, when it was lost
   bool hasTakenLast_ = false;               // of a lost way
   std::atomic<std::uint32_t> closings_{0};  // calls of close()
   std::string story_;                       // of the lanes that failed
