@@ -123,6 +123,12 @@ int connected(const Socket& socket) {
   return ::getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &errnum, &bytes) == 0 ? errnum : errno;
 }
 
+bool hasEnded(int fd) {
+  char byte;
+  const ssize_t got = ::recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
 bool isOutOfFiles(int errnum) { return errnum == EMFILE || errnum == ENFILE; }
 
 std::uint64_t fileLimit() {

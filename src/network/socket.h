@@ -48,6 +48,9 @@ int connected(const Socket& socket);
 // refuse a client with: nobody else then takes the spare one, without which later clients would get no answer.
 std::unique_lock<std::mutex> lockDescriptors();
 
+// Whether the other end has closed the connection, or it has failed. Not while bytes that came before are still unread.
+bool hasEnded(int fd);
+
 bool isOutOfFiles(int errnum);
 // How many files this process may have open (RLIMIT_NOFILE); 0: not known.
 std::uint64_t fileLimit();

@@ -341,6 +341,42 @@ TEST_CASE("a client gets no further than it can prove", "[connect]") {
   CHECK_FALSE(tryWith(wrong, false));
 }
 
+// A rank does not dial a peer that is connecting to it. One that has given up must not keep it from that.
+TEST_CASE("a caller that goes before its connections are complete is not waited for", "[connect]") {
+  for (const bool waits : {true, false}) {
+    DYNAMIC_SECTION((waits ? "after" : "before") << " it is told that the first one is taken") {
+      Scene scene({.timeoutMs = 8000});
+      const connect::Address address = addressOf(scene.peer.address());
+      const network::KeyExchange exchange(keyOf(1).bytes);
+      {
+        const Socket socket = connectTo(scene.port);
+        connect::Hello hello = helloTo(address);
+        hello.rails = 2;
+        std::memcpy(hello.from, addressOf(scene.rank.address()).device, sizeof hello.from);
+        hello.share = exchange.share();
+        say(socket, hello);
+        connect::Challenge challenge;
+        REQUIRE(receive(socket, &challenge));
+        const connect::Key key = connect::connectionKey(exchange, challenge.share, hello, challenge);
+        connect::Claim claim{};
+        connect::prove(claim, key);
+        say(socket, claim);
+        connect::Reply reply;
+        REQUIRE(receive(socket, &reply));
+        std::vector<unsigned char> filling(reply.filling);
+        (void)!TEMP_FAILURE_RETRY(recv(socket.fd, filling.data(), filling.size(), MSG_WAITALL));
+        connect::Commit commit{};
+        connect::prove(commit, key);
+        say(socket, commit);
+        connect::Verdict verdict{};
+        if (waits) REQUIRE(receive(socket, &verdict));
+        CHECK(verdict.decision == connect::Decision::kTaken);
+      }
+      accepted(scene.peer.link(scene.rank.address(), scene.rank.descriptor(registered(scene.rank, kPage))));
+    }
+  }
+}
+
 TEST_CASE("a listener tells its version, and whom it does not know", "[connect]") {
   Scene scene;
   connect::Hello hello = helloTo(addressOf(scene.peer.address()));

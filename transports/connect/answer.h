@@ -31,6 +31,8 @@ class Directory {
   virtual Decision decide(const Hello& hello, const Key& key) = 0;
   // kTaken has been said to it.
   virtual void take(Answer& client) = 0;
+  // It was decided to take it, but it has gone before that was said.
+  virtual void drop(const Hello& hello) = 0;
 
  protected:
   ~Directory() = default;
@@ -39,13 +41,19 @@ class Directory {
 class Answer final : public network::Stranger {
  public:
   Answer(Directory& directory, Socket socket) : directory_(directory), talk_(std::move(socket)) {}
+  ~Answer() override {
+    if (decision_ == Decision::kTaken && !hasEntered_) directory_.drop(hello_);
+  }
 
   int fd() const override { return talk_.fd(); }
   short awaits() const override { return talk_.awaits(); }
   Outcome advance() override;
   // Has named a device that is here.
   bool isExpected() const override { return stage_ > Stage::kHello && stage_ != Stage::kLastWords; }
-  void enter() override { directory_.take(*this); }
+  void enter() override {
+    hasEntered_ = true;
+    directory_.take(*this);
+  }
   const Hello& hello() const { return hello_; }
   Socket takeSocket() { return talk_.takeSocket(); }
 
@@ -63,7 +71,7 @@ class Answer final : public network::Stranger {
   Directory& directory_;
   Talk talk_;
   Stage stage_ = Stage::kVersion;
-  bool isOver_ = false;
+  bool isOver_ = false, hasEntered_ = false;
   Decision decision_ = Decision::kHave;
   Hello hello_{};
   Challenge challenge_{};

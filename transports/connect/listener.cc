@@ -11,6 +11,8 @@ namespace {
 
 // A dialler answers at once, if its process runs; a set of connections is complete as soon.
 constexpr std::chrono::milliseconds kClientTime{10000};
+// A dialler that has given up has closed the connections of its set. Others wait for it no longer than that.
+constexpr std::chrono::milliseconds kLook{20};
 
 }  // namespace
 
@@ -101,15 +103,17 @@ void Listener::hasRefused(int errnum) {
   if (!members_.empty()) members_.begin()->second.callee->log(1, line);
 }
 
-// Sets that are not complete in time are given up.
+// Sets that are not complete in time are given up, and those whose dialler has.
 Clock::time_point Listener::attend(Clock::time_point now) {
   auto next = Clock::time_point::max();
   std::erase_if(sets_, [&](const auto& entry) {
     const Set& set = entry.second;
-    const bool isOld = now >= set.since + kClientTime;
-    if (isOld) members_.at(set.to).callee->giveUp(set.from);
-    if (!isOld) next = std::min(next, set.since + kClientTime);
-    return isOld;
+    const bool isOver = now >= set.since + kClientTime ||
+                        std::any_of(set.rails.begin(), set.rails.end(),
+                                    [](const Socket& rail) { return rail.valid() && network::hasEnded(rail.fd()); });
+    if (isOver) members_.at(set.to).callee->giveUp(set.from);
+    else next = now + kLook;
+    return isOver;
   });
   return next;
 }
@@ -130,6 +134,13 @@ void Listener::take(Answer& client) {
   } catch (const std::bad_alloc&) {  // as if the caller had gone
     member->second.callee->giveUp(complete.from);
   }
+}
+
+void Listener::drop(const Hello& hello) {
+  const auto at = sets_.find(keyOf(hello.set));
+  if (at == sets_.end()) return;
+  members_.at(at->second.to).callee->giveUp(at->second.from);
+  sets_.erase(at);
 }
 
 const Directory::Entry* Listener::find(const Id& device) const {

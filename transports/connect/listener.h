@@ -77,6 +77,7 @@ class Listener : private network::Server, private Directory {
   const Entry* find(const Id& device) const override;
   Decision decide(const Hello& hello, const Key& key) override;
   void take(Answer& client) override;
+  void drop(const Hello& hello) override;
 
   const std::optional<network::Address> only_;
   // Under state_.

@@ -466,11 +466,6 @@ bool Way::postTo(const Target& word, std::uint64_t value) {
   return false;
 }
 
-bool Way::isStale() {
-  char byte;
-  const ssize_t got = recv(talk_.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return hasEnded.load(std::memory_order_acquire) || got == 0 ||  // [ended]
-         (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
-}
+bool Way::isStale() { return hasEnded.load(std::memory_order_acquire) || network::hasEnded(talk_.fd()); }  // [ended]
 
 }  // namespace kolo::ib

@@ -71,11 +71,7 @@ bool Way::hasEnded() const {
 }
 
 bool Way::isStale() const {
-  return std::any_of(rails.begin(), rails.end(), [](const auto& rail) {
-    char byte;
-    const ssize_t got = recv(rail->socket.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
-  });
+  return std::any_of(rails.begin(), rails.end(), [](const auto& rail) { return network::hasEnded(rail->socket.fd()); });
 }
 
 void Way::abandon() {
