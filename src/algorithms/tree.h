@@ -138,8 +138,7 @@ class Tree {
     auto* const next = slot != nullptr ? acquireSlot(exchange_, to) : nullptr;
     if (next == nullptr) return;
     copy(exchange_, next, slot, bytes, false);
-    publishSlot(exchange_, to, bytes);
-    releaseSlot(exchange_, from);
+    passSlot(exchange_, to, bytes, from);
   }
 
   // One chunk towards the leaves; `source` is where the root has it.
@@ -166,8 +165,10 @@ class Tree {
     binomial_.eachChild([&](int child) { add(awaitSlot(exchange_, rankAt(child)), binomial_.subtreeOf(child)); });
     void* output = place_ == 0 ? work_.output(chunk).data : acquireSlot(exchange_, parent());
     fold(exchange_, &output, 1, inputs, count, 0, bytes, place_ == 0, false, {weights, binomial_.subtreeOf(place_)});
-    if (place_ != 0) publishSlot(exchange_, parent(), bytes);
-    binomial_.eachChild([&](int child) { releaseSlot(exchange_, rankAt(child)); });
+    tellAlone(exchange_, [&] {
+      if (place_ != 0) publish(exchange_, exchange_.linkTo(parent()), bytes);
+      binomial_.eachChild([&](int child) { release(exchange_, exchange_.linkTo(rankAt(child))); });
+    });
   }
 
   device::Exchange<Team>& exchange_;

@@ -5,6 +5,7 @@
 //   peer_memory.h    reading and writing buffers of peers
 //   slots.h          staging in the receiver's memory
 //   chunks.h         the verbs of rings and trees: send, receive, fold, forward
+//   peers_at_once.h  staging with several peers in one step
 //   folds.h          copies and reductions
 //   message_steps.h  the steps of messages
 //
@@ -78,7 +79,12 @@ class Exchange {
   // store. On a posted one the mirror is changed, and a request brings over its data and then the counter. By one
   // thread.
   KOLO_DEVICE void signal(Link& link, Counter& counter, std::uint64_t value, const Post& request = {}) const {
-    storeRelease(counter, value);
+    fenceStores();
+    signalFenced(link, counter, value, request);
+  }
+  // One of several signals behind one fenceStores() by the same thread.
+  KOLO_DEVICE void signalFenced(Link& link, Counter& counter, std::uint64_t value, const Post& request = {}) const {
+    storeFenced(counter, value);
     if constexpr (Team::kPosts) {
       if (link.isPosted) {
         return team_.post(link, {request.rail, request.data, request.bytes, &counter, value, request.more});
