@@ -43,11 +43,12 @@ KOLO_DEVICE_CALL void oneShotFold(device::Exchange<Team>& exchange) {
     if (!meetRest(exchange)) return;
     const device::Range mine = chunkFor(work.rank, c);
     if (!folds || mine.count == 0) continue;
+    const void** const inputs = exchange.team().lists().inputs;
     exchange.team().sync();
-    exchange.team().spread(n - 1, [&](int i) { awaitAlone(exchange, exchange.linkTo(peerAt(i))); });
-    const void* inputs[kMaxLineRanks];
-    for (int rank = 0; rank < n; ++rank)
+    exchange.team().spread(n, [&](int rank) {
+      if (rank != work.rank) awaitAlone(exchange, exchange.linkTo(rank));
       inputs[rank] = rank == work.rank ? work.input(mine).data : filledSlot(exchange, rank);
+    });
     void* outputs[] = {work.output({mine.begin - inputFor(work.rank).begin, mine.count}).data};
     fold(exchange, outputs, 1, inputs, n, work.rank, exchange.bytesOf(mine.count), true, work.streaming);
     tellAll(exchange, n - 1, peerAt, [&](device::Link& link, int) { release(exchange, link); });

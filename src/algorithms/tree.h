@@ -154,17 +154,22 @@ class Tree {
   // One chunk towards the root: own input and the children's sums, in rising order of places.
   KOLO_DEVICE_CALL void up(device::Range chunk) {
     const std::uint64_t bytes = exchange_.bytesOf(chunk.count);
-    const void* inputs[33];
-    float weights[33];
+    device::FoldLists& lists = exchange_.team().lists();
     int count = 0;
     const auto add = [&](const void* input, int ranks) {
-      weights[count] = shareOf(exchange_, ranks);
-      inputs[count++] = input;
+      if (exchange_.team().leader()) {
+        lists.weights[count] = shareOf(exchange_, ranks);
+        lists.inputs[count] = input;
+      }
+      ++count;
     };
+    exchange_.team().sync();  // the last chunk's fold has ended
     add(work_.input(chunk).data, 1);
     binomial_.eachChild([&](int child) { add(awaitSlot(exchange_, rankAt(child)), binomial_.subtreeOf(child)); });
     void* output = place_ == 0 ? work_.output(chunk).data : acquireSlot(exchange_, parent());
-    fold(exchange_, &output, 1, inputs, count, 0, bytes, place_ == 0, false, {weights, binomial_.subtreeOf(place_)});
+    exchange_.team().sync();
+    fold(exchange_, &output, 1, lists.inputs, count, 0, bytes, place_ == 0, false,
+         {lists.weights, binomial_.subtreeOf(place_)});
     tellAlone(exchange_, [&] {
       if (place_ != 0) publish(exchange_, exchange_.linkTo(parent()), bytes);
       binomial_.eachChild([&](int child) { release(exchange_, exchange_.linkTo(rankAt(child))); });

@@ -18,21 +18,20 @@ template <class Team>
 KOLO_DEVICE_CALL void twoShotReduceSlice(device::Exchange<Team>& exchange, device::Range slice, int firstTo,
                                          int lastTo) {
   const device::Work& work = exchange.work();
-  const void* inputs[kMaxDirectRanks];
-  void* outputs[kMaxDirectRanks];
-  int outputCount = 0;
+  device::FoldLists& lists = exchange.team().lists();
   const auto peerAt = [&](int i) { return exchange.peerAt(i); };
   const auto isTo = [&](int rank) { return firstTo <= rank && rank < lastTo; };
   exchange.team().sync();
-  exchange.team().spread(work.ranks - 1, [&](int i) {
-    awaitAlone(exchange, exchange.linkTo(peerAt(i)));
-    if (isTo(peerAt(i))) acquireAlone(exchange, exchange.linkTo(peerAt(i)));
+  exchange.team().spread(work.ranks, [&](int rank) {
+    const bool isOwn = rank == work.rank;
+    if (!isOwn) awaitAlone(exchange, exchange.linkTo(rank));
+    lists.inputs[rank] = isOwn ? work.input(slice).data : filledSlot(exchange, rank);
+    if (!isTo(rank)) return;
+    if (!isOwn) acquireAlone(exchange, exchange.linkTo(rank));
+    lists.outputs[rank - firstTo] = isOwn ? work.output(slice).data : freeSlot(exchange, rank);
   });
-  for (int rank = 0; rank < work.ranks; ++rank)
-    inputs[rank] = rank == work.rank ? work.input(slice).data : filledSlot(exchange, rank);
-  for (int rank = firstTo; rank < lastTo; ++rank)
-    outputs[outputCount++] = rank == work.rank ? work.output(slice).data : freeSlot(exchange, rank);
-  fold(exchange, outputs, outputCount, inputs, work.ranks, work.rank, exchange.bytesOf(slice.count), true, false);
+  fold(exchange, lists.outputs, lastTo - firstTo, lists.inputs, work.ranks, work.rank, exchange.bytesOf(slice.count),
+       true, false);
   tellAll(exchange, work.ranks - 1, peerAt, [&](device::Link& link, int i) {
     if (isTo(peerAt(i))) publish(exchange, link, exchange.bytesOf(slice.count));
     release(exchange, link);

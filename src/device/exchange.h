@@ -20,6 +20,8 @@
 //   bool open(link)                        makes the link, if it has no outbox yet, or fails; by one thread
 //   bool leader()                          true on one of its threads
 //   void sync()                            barrier of its threads; memory before is visible after
+//   bool leaderSays(value)                 a barrier; what the leader said
+//   FoldLists& lists()                     all threads have the same
 //   bool waitAtLeast(counter, target, peer)  all threads call; false, on all, once the operation has failed
 //   bool failed()                          the same on all threads between two syncs
 //   void spread(count, body)               body(i) for each i below count, by several threads at once; then a barrier

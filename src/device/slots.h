@@ -7,6 +7,7 @@
 #include "device/exchange.h"
 #include "device/host_device.h"
 #include "device/link.h"
+#include "device/partition.h"
 #include "device/work.h"
 
 namespace kolo::device {
@@ -18,10 +19,10 @@ KOLO_DEVICE const Counter& tailOf(const Link& link, std::uint64_t number) {
 
 // Where chunk `number` to the peer lies, and where the one from it does.
 KOLO_DEVICE unsigned char* outSlot(const Work& work, const Link& link, std::uint64_t number) {
-  return link.outSlots + number % work.channel.slots * work.channel.slotBytes;
+  return link.outSlots + remainder(number, work.channel.slots) * work.channel.slotBytes;
 }
 KOLO_DEVICE const unsigned char* inSlot(const Work& work, const Link& link, std::uint64_t number) {
-  return link.inSlots + number % work.channel.slots * work.channel.slotBytes;
+  return link.inSlots + remainder(number, work.channel.slots) * work.channel.slotBytes;
 }
 
 // ---- by one thread, in spread() or by the leader
