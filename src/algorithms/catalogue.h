@@ -24,6 +24,8 @@ struct Cost {
   double steps;       // one after the other
   double bytes;       // that the busiest rank reads and writes
   double ofAll = -1;  // that all ranks together read and write; -1: `bytes` for each
+  double fences =
+      2;  // of a block of a GPU, beside those of the steps: behind headers, and behind slots given back last
 };
 
 // The ranks of an operation, by host.
@@ -122,7 +124,7 @@ inline Wire everybody(const Shape& at, double size) {
   return ofEach(at, 1, 1.5 * (at.n - 1), at.perHost * at.others() * size);
 }
 
-inline Cost line(Collective, double n, double) { return {1, 64 * (n - 1)}; }
+inline Cost line(Collective, double n, double) { return {.steps = 1, .bytes = 64 * (n - 1), .fences = 0}; }
 inline Wire lineWire(Collective, const Shape& at, double) {
   return ofEach(at, 1, at.n - 1, at.perHost * at.others() * 64);
 }
@@ -191,12 +193,16 @@ inline Wire ringWire(Collective collective, const Shape& at, double size) {
   return ofOne(at.hosts, 1, size);
 }
 
+// A step with a partner of its own has a header and slots to give back.
+inline constexpr double kFencesWithPartner = 2;
+
 inline bool isShort(double size) { return size <= static_cast<double>(kDoublingBytes); }
 inline Cost recursive(Collective collective, double n, double size) {
   const double log = levels(n), extra = extraSteps(n);
-  if (collective == Collective::kAllReduce && isShort(size)) return {log + extra, size * (log + extra) * 5};
-  if (collective == Collective::kAllReduce) return {2 * log + extra, size * (10 + extra * 4)};
-  return {log + extra, (isDivided(collective) ? size * n : size) * (5 + extra)};
+  const auto cost = [](double steps, double bytes) { return Cost{steps, bytes, -1, kFencesWithPartner * steps}; };
+  if (collective == Collective::kAllReduce && isShort(size)) return cost(log + extra, size * (log + extra) * 5);
+  if (collective == Collective::kAllReduce) return cost(2 * log + extra, size * (10 + extra * 4));
+  return cost(log + extra, (isDivided(collective) ? size * n : size) * (5 + extra));
 }
 inline Wire recursiveWire(Collective collective, const Shape& at, double size) {
   const double log = levels(at.n), extra = extraSteps(at.n);
@@ -209,7 +215,7 @@ inline Wire recursiveWire(Collective collective, const Shape& at, double size) {
 
 inline Cost bruck(Collective collective, double n, double size) {
   const double log = levels(n), whole = size * n;
-  return {log, collective == Collective::kAllToAll ? whole * (2 * log + 4) : whole * 4};
+  return {log, collective == Collective::kAllToAll ? whole * (2 * log + 4) : whole * 4, -1, kFencesWithPartner * log};
 }
 inline Wire bruckWire(Collective collective, const Shape& at, double size) {
   const double log = levels(at.n);

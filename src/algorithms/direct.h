@@ -30,14 +30,29 @@ KOLO_DEVICE std::uint64_t bytesReadAside(int ranks, bool readsPeers) {
 // most. 0: some inputs have to be read first, or so few bytes follow that more of them should be copied at a time. All
 // threads call.
 template <class Team>
-KOLO_DEVICE_CALL std::uint64_t inputsInMemory(device::Exchange<Team>& exchange, std::uint64_t begin, std::uint64_t most,
-                                              const void** inputs) {
+KOLO_DEVICE_CALL std::uint64_t inputsInMemory(device::Exchange<Team>& exchange, std::uint64_t begin,
+                                              std::uint64_t most) {
   constexpr std::uint64_t kWorthwhile = 1 << 12;
   const std::uint64_t least = kWorthwhile < most ? kWorthwhile : most;
   std::uint64_t bytes = most;
-  for (int rank = 0; rank < exchange.work().ranks && bytes >= least; ++rank)
-    inputs[rank] = inMemory(exchange, rank, begin, bytes);
+  for (int rank = 0; rank < exchange.work().ranks && bytes >= least; ++rank) {
+    const void* const input = inMemory(exchange, rank, begin, bytes);
+    if (exchange.team().leader()) exchange.team().lists().inputs[rank] = input;
+  }
   return bytes >= least ? bytes : 0;
+}
+
+// Where inputs and outputs lie, if all are in windows. The threads look them up side by side.
+template <class Team>
+KOLO_DEVICE_CALL void findInWindows(device::Exchange<Team>& exchange, std::uint64_t place, int first, int last,
+                                    const device::Piece& result) {
+  device::FoldLists& lists = exchange.team().lists();
+  exchange.team().spread(exchange.work().ranks, [&](int rank) {
+    lists.inputs[rank] = sendOf(exchange, rank, place, result.bytes);
+    if (rank < first || rank >= last) return;
+    lists.outputs[rank - first] =
+        rank == exchange.work().rank ? result.data : recvOf(exchange, rank, place, result.bytes);
+  });
 }
 
 // Folds elements [range) of all ranks' inputs, in rank order, into the outputs of ranks [first, last); `own`: this
@@ -47,36 +62,46 @@ template <class Team>
 KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range range, int first, int last,
                                  const device::Elements& own) {
   const device::Work& work = exchange.work();
-  const void* inputs[kMaxDirectRanks];
-  void* outputs[kMaxDirectRanks];
+  Team& team = exchange.team();
+  device::FoldLists& lists = team.lists();
+  const bool areInWindows = work.segments == nullptr && !work.sharing.readsPeers;
   const auto least = [](std::uint64_t a, std::uint64_t b) { return a < b ? a : b; };
   // Long ranges go in blocks, so that the inputs of many ranks are not all streamed through a host's cache at once.
   for (std::uint64_t at = 0, count = 0; at < range.count && !exchange.failed(); at += count) {
     const std::uint64_t place = exchange.bytesOf(range.begin + at), left = exchange.bytesOf(range.count - at);
-    const std::uint64_t there = inputsInMemory(exchange, place, least(left, Team::kFoldBytes), inputs);
+    const std::uint64_t most = least(left, Team::kFoldBytes);
+    const std::uint64_t there = areInWindows ? most : inputsInMemory(exchange, place, most);
     const std::uint64_t room = readAtOnce(work.ranks);  // for each peer's input in scratch
-    count = (there != 0 ? there : least(left, room)) / work.elementBytes;
+    count = device::quotient(there != 0 ? there : least(left, room), work.elementBytes);
     const device::Piece result = own.at({range.begin + at, count});
     std::uint64_t inScratch = 0;
     for (int rank = 0; rank < work.ranks && there == 0; ++rank) {
-      inputs[rank] = bring(exchange, work.scratchAt(inScratch, result.bytes), rank, place);
+      const void* const input = bring(exchange, work.scratchAt(inScratch, result.bytes), rank, place);
+      if (team.leader()) lists.inputs[rank] = input;
       if (rank != work.rank) inScratch += room;
     }
     int outputCount = 0;
-    bool isPut[kMaxDirectRanks] = {};  // then own is one of the outputs
-    for (int rank = first; rank < last; ++rank) {
-      outputs[outputCount] = rank == work.rank ? result.data : storesAt(exchange, rank, place, result.bytes);
-      isPut[rank] = outputs[outputCount] == nullptr;
-      if (!isPut[rank]) ++outputCount;
+    if (areInWindows) {
+      outputCount = last - first;
+      findInWindows(exchange, place, first, last, result);
+    }
+    for (int rank = first; rank < last && !areInWindows; ++rank) {
+      void* const output = rank == work.rank ? result.data : storesAt(exchange, rank, place, result.bytes);
+      if (team.leader()) {
+        lists.outputs[outputCount] = output;
+        lists.isPut[rank] = output == nullptr;  // then own is one of the outputs
+      }
+      if (output != nullptr) ++outputCount;
     }
     const bool puts = outputCount < last - first;
-    if (work.sharing.readsPeers) exchange.team().sync();
-    fold(exchange, outputs, outputCount, inputs, work.ranks, -1, result.bytes, true, work.streaming && !puts);
-    if (work.sharing.readsPeers) exchange.team().sync();
+    team.sync();  // the lists are there
+    fold(exchange, lists.outputs, outputCount, lists.inputs, work.ranks, -1, result.bytes, true,
+         work.streaming && !puts);
+    team.sync();  // and needed no more
     for (int rank = first; rank < last && puts; ++rank) {
-      if (isPut[rank]) put(exchange, rank, place, result);
+      if (lists.isPut[rank]) put(exchange, rank, place, result);
     }
-    if (puts) exchange.team().sync();  // all know alike whether that has failed
+    if (puts) team.sync();  // all know alike whether that has failed
   }
 }
 

@@ -90,8 +90,10 @@ class DoubleTree {
     const void* input = isRoot() ? work_.input(chunk).data : awaitSlot(exchange_, parent(tree));
     eachChild(tree, [&](int child) { outputs[count++] = acquireSlot(exchange_, rankAt(child)); });
     fold(exchange_, outputs, count, &input, 1, -1, bytes, false, false);
-    eachChild(tree, [&](int child) { publishSlot(exchange_, rankAt(child), bytes); });
-    if (!isRoot()) releaseSlot(exchange_, parent(tree));
+    tellAlone(exchange_, [&] {
+      eachChild(tree, [&](int child) { publish(exchange_, exchange_.linkTo(rankAt(child)), bytes); });
+      if (!isRoot()) release(exchange_, exchange_.linkTo(parent(tree)));
+    });
   }
 
   // One chunk towards the root: own input and the children's partial results.
@@ -107,8 +109,10 @@ class DoubleTree {
     void* output = isRoot() ? work_.output(chunk).data : acquireSlot(exchange_, parent(tree));
     fold(exchange_, &output, 1, inputs, count, 0, bytes, isRoot(), isRoot() && work_.streaming,
          {weights, trees_.subtreeOf(tree, place_)});
-    if (!isRoot()) publishSlot(exchange_, parent(tree), bytes);
-    eachChild(tree, [&](int child) { releaseSlot(exchange_, rankAt(child)); });
+    tellAlone(exchange_, [&] {
+      if (!isRoot()) publish(exchange_, exchange_.linkTo(parent(tree)), bytes);
+      eachChild(tree, [&](int child) { release(exchange_, exchange_.linkTo(rankAt(child))); });
+    });
   }
 
   device::Exchange<Team>& exchange_;

@@ -12,15 +12,17 @@ KOLO_DEVICE_CALL void executeStep(Team& team, const device::Work& work);
 template <class Team>
 class InSteps {
  public:
-  KOLO_DEVICE explicit InSteps(device::Exchange<Team>& exchange)
-      : exchange_(exchange), work_(exchange.work()), grid_(*work_.steps.grid) {}
+  // step: where each step is described, in the team's common memory.
+  KOLO_DEVICE InSteps(device::Exchange<Team>& exchange, device::Work& step)
+      : exchange_(exchange), work_(exchange.work()), grid_(*work_.steps.grid), step_(step) {}
 
   KOLO_DEVICE void run() {
     const StepList list = stepsOf(work_.signature.collective, work_.bytesOf(work_.recvLayout.block(0).count));
     forEachStep(list, grid_.axes, [&](const Step& step, int axis) {
       const int lines = step.eachLine ? grid_.lines[0].ranks : 1;
       for (int line = 0; line < lines && !exchange_.failed(); ++line) {
-        if (describe(step, axis, line)) executeStep(exchange_.team(), step_);
+        Team& team = exchange_.team();
+        if (team.leaderSays(team.leader() && describe(step, axis, line))) executeStep(team, step_);
       }
       if (step.collective == device::Collective::kReduceScatter) folded_ *= grid_.lines[axis].ranks;
       isFirst_ = false;
@@ -37,8 +39,7 @@ class InSteps {
   };
 
   // False: this rank has no part in the step, or there is no data. The headers of a step say what the whole is, so that
-  // a mismatch is told as one of it. One step at a time is described, in one place: each thread of a GPU has this on
-  // its stack.
+  // a mismatch is told as one of it. By the leader, when all have ended the last step.
   KOLO_DEVICE_CALL bool describe(const Step& step, int axis, int line) {
     const device::RankGroup& group = grid_.lines[axis];
     const int root = device::isIn(step.collective, device::kRooted) ? rootAlong(axis) : 0;
@@ -146,7 +147,7 @@ class InSteps {
   device::Exchange<Team>& exchange_;
   const device::Work& work_;
   const device::Grid& grid_;
-  device::Work step_;
+  device::Work& step_;
   int folded_ = 1;       // the ranks whose inputs are in each input of the next step
   bool isFirst_ = true;  // the next step
 };
@@ -154,7 +155,12 @@ class InSteps {
 template <class Team>
 KOLO_APART void executeInSteps(Team& team, const device::Work& work) {
   device::Exchange<Team> exchange(team, work);
-  InSteps<Team>(exchange).run();
+  if constexpr (Team::kIsOneThread) {
+    device::Work step;
+    InSteps<Team>(exchange, step).run();
+  } else {
+    InSteps<Team>(exchange, team.step()).run();
+  }
   team.sync();
 }
 

@@ -12,11 +12,10 @@ namespace kolo::algorithms {
 template <class Team>
 KOLO_DEVICE_CALL void lineFold(device::Exchange<Team>& exchange, device::ConstPiece own) {
   const device::Work& work = exchange.work();
-  const void* inputs[kMaxLineRanks];
+  const void** const inputs = exchange.team().lists().inputs;
   void* outputs[] = {work.recv};
-  for (int rank = 0; rank < work.ranks; ++rank) {
-    inputs[rank] = rank == work.rank ? own.data : headerOf(exchange, rank).payload;
-  }
+  exchange.team().spread(
+      work.ranks, [&](int rank) { inputs[rank] = rank == work.rank ? own.data : headerOf(exchange, rank).payload; });
   fold(exchange, outputs, 1, inputs, work.ranks, work.rank, own.bytes, true, false);
 }
 

@@ -12,6 +12,7 @@
 #include "device/headers.h"
 #include "device/offers.h"
 #include "device/peer_memory.h"
+#include "device/peers_at_once.h"
 #include "device/slots.h"
 
 namespace kolo::algorithms {
@@ -34,22 +35,23 @@ KOLO_DEVICE_CALL void oneShotFold(device::Exchange<Team>& exchange) {
     const device::Range whole = inputFor(rank), chunk = device::chunkOf(whole.count, step, c);
     return device::Range{whole.begin + chunk.begin, chunk.count};
   };
+  const auto peerAt = [&](int i) { return exchange.peerAt(i); };
   for (std::uint64_t c = 0; c * step < longest && !exchange.failed(); ++c) {
-    for (int i = 1; i < n; ++i) {
-      const int peer = device::ringRank(work.rank, i, n);
-      if (!toAll && peer != work.root) continue;
-      send(exchange, peer, work.input(chunkFor(peer, c)));
-    }
+    sendToAll(exchange, n - 1, peerAt, [&](int peer) {
+      return toAll || peer == work.root ? device::ConstPiece(work.input(chunkFor(peer, c))) : device::ConstPiece{};
+    });
     if (!meetRest(exchange)) return;
     const device::Range mine = chunkFor(work.rank, c);
     if (!folds || mine.count == 0) continue;
-    const void* inputs[kMaxLineRanks];
-    for (int rank = 0; rank < n; ++rank) {
-      inputs[rank] = rank == work.rank ? work.input(mine).data : awaitSlot(exchange, rank);
-    }
+    const void** const inputs = exchange.team().lists().inputs;
+    exchange.team().sync();
+    exchange.team().spread(n, [&](int rank) {
+      if (rank != work.rank) awaitAlone(exchange, exchange.linkTo(rank));
+      inputs[rank] = rank == work.rank ? work.input(mine).data : filledSlot(exchange, rank);
+    });
     void* outputs[] = {work.output({mine.begin - inputFor(work.rank).begin, mine.count}).data};
     fold(exchange, outputs, 1, inputs, n, work.rank, exchange.bytesOf(mine.count), true, work.streaming);
-    for (int i = 1; i < n; ++i) releaseSlot(exchange, device::ringRank(work.rank, i, n));
+    tellAll(exchange, n - 1, peerAt, [&](device::Link& link, int) { release(exchange, link); });
   }
   meetRest(exchange);  // where there was nothing to fold
 }
@@ -103,8 +105,19 @@ KOLO_DEVICE_CALL void moveFromOrToRoot(device::Exchange<Team>& exchange) {
   const auto peerAt = [&](int i) { return isRoot ? exchange.peerAt(i) : work.root; };
   bool isTouched = false;
   if (isRoot) copyOwn(exchange);
+  // By the threads of a block, those that fit into a slot each; a team of one thread takes each block by itself.
+  const auto atOnce = [&](int peer) {
+    const device::Piece block = gives ? exchange.pieceTo(peer) : exchange.pieceFrom(peer);
+    const bool isStaged = (gives ? pathTo(exchange, peer) : pathFrom(exchange, peer)) == device::Path::kStaged;
+    const bool isShort = isStaged && block.bytes <= work.channel.chunkBytes;
+    return isShort && !device::Exchange<Team>::kIsOneThread ? block : device::Piece{};
+  };
+  if constexpr (!device::Exchange<Team>::kIsOneThread) {
+    if (gives) sendToAll(exchange, peers, peerAt, atOnce);
+    else recvFromAll(exchange, peers, peerAt, atOnce);
+  }
   for (int i = 0; i < peers; ++i) {
-    moveBlock(exchange, peerAt(i), gives);
+    if (atOnce(peerAt(i)).bytes == 0) moveBlock(exchange, peerAt(i), gives);
     isTouched = isTouched || isTouchedBy(exchange, peerAt(i), gives);
   }
   if (!gives) takeFromHeaders(exchange, peers, peerAt);

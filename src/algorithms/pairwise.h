@@ -10,6 +10,7 @@
 #include "device/headers.h"
 #include "device/offers.h"
 #include "device/peer_memory.h"
+#include "device/peers_at_once.h"
 
 namespace kolo::algorithms {
 
@@ -39,37 +40,54 @@ KOLO_DEVICE_CALL void tradeDirectly(device::Exchange<Team>& exchange) {
 
 // All-to-all, and all-gather. REQUIRES: announced to all.
 // Blocks that fit into the slots are all sent before the first is awaited: then a rank waits for all others once, and
-// not for each in its turn, which is what counts where ranks share cores.
+// not for each in its turn, which is what counts where ranks share cores. A block of a GPU tells all at once of blocks
+// that fit into a slot each.
 template <class Team>
 KOLO_DEVICE_CALL void runPairwise(device::Exchange<Team>& exchange) {
   using device::Path;
   const device::Work& work = exchange.work();
   const int n = work.ranks;
   copyOwn(exchange);
+  constexpr bool kAtOnce = !device::Exchange<Team>::kIsOneThread;
+  const auto peerAt = [&](int i) { return exchange.peerAt(i); };
+  const auto stagedTo = [&](int peer) {
+    return pathTo(exchange, peer) == Path::kStaged ? exchange.pieceTo(peer) : device::Piece{};
+  };
+  const auto stagedFrom = [&](int peer) {
+    return pathFrom(exchange, peer) == Path::kStaged ? exchange.pieceFrom(peer) : device::Piece{};
+  };
+  const auto fit = [&](const auto& staged, std::uint64_t chunks) {
+    bool good = true;
+    for (int i = 0; i < n - 1; ++i) good = good && staged(peerAt(i)).bytes <= chunks * work.channel.chunkBytes;
+    return good;
+  };
   const auto with = [&](int peer, bool sends, bool receives) {
     sendAndRecv(
         exchange, peer, sends && pathTo(exchange, peer) == Path::kStaged ? 1 : 0,
         [&](int) { return exchange.pieceTo(peer); }, peer,
         receives && pathFrom(exchange, peer) == Path::kStaged ? 1 : 0, [&](int) { return exchange.pieceFrom(peer); });
   };
-  bool fits = true;
-  for (int i = 0; i < n - 1; ++i) {
-    const int peer = exchange.peerAt(i);
-    fits = fits && (pathTo(exchange, peer) != Path::kStaged ||
-                    exchange.pieceTo(peer).bytes <= std::uint64_t{work.channel.slots} * work.channel.chunkBytes);
-  }
+  const bool fits = fit(stagedTo, work.channel.slots);
   if (!fits && !meetRest(exchange)) return;
-  for (int round = 0; round < n; ++round) {
-    const int peer = device::ringRank(round, -work.rank, n);
-    if (peer != work.rank) with(peer, true, !fits);
+  if (kAtOnce && fits && fit(stagedTo, 1)) {
+    sendToAll(exchange, n - 1, peerAt, stagedTo);
+  } else {
+    for (int round = 0; round < n; ++round) {
+      const int peer = device::ringRank(round, -work.rank, n);
+      if (peer != work.rank) with(peer, true, !fits);
+    }
   }
   if (fits && !meetRest(exchange)) return;
-  for (int round = 0; round < n && fits; ++round) {
-    const int peer = device::ringRank(round, -work.rank, n);
-    if (peer != work.rank) with(peer, false, true);
+  if (kAtOnce && fits && fit(stagedFrom, 1)) {
+    recvFromAll(exchange, n - 1, peerAt, stagedFrom);
+  } else {
+    for (int round = 0; round < n && fits; ++round) {
+      const int peer = device::ringRank(round, -work.rank, n);
+      if (peer != work.rank) with(peer, false, true);
+    }
   }
   if (work.header.pairsFromBytes == 0) return;
-  takeFromHeaders(exchange, n - 1, [&](int i) { return exchange.peerAt(i); });
+  takeFromHeaders(exchange, n - 1, peerAt);
   tradeDirectly(exchange);
 }
 

@@ -138,8 +138,7 @@ class Tree {
     auto* const next = slot != nullptr ? acquireSlot(exchange_, to) : nullptr;
     if (next == nullptr) return;
     copy(exchange_, next, slot, bytes, false);
-    publishSlot(exchange_, to, bytes);
-    releaseSlot(exchange_, from);
+    passSlot(exchange_, to, bytes, from);
   }
 
   // One chunk towards the leaves; `source` is where the root has it.
@@ -155,19 +154,26 @@ class Tree {
   // One chunk towards the root: own input and the children's sums, in rising order of places.
   KOLO_DEVICE_CALL void up(device::Range chunk) {
     const std::uint64_t bytes = exchange_.bytesOf(chunk.count);
-    const void* inputs[33];
-    float weights[33];
+    device::FoldLists& lists = exchange_.team().lists();
     int count = 0;
     const auto add = [&](const void* input, int ranks) {
-      weights[count] = shareOf(exchange_, ranks);
-      inputs[count++] = input;
+      if (exchange_.team().leader()) {
+        lists.weights[count] = shareOf(exchange_, ranks);
+        lists.inputs[count] = input;
+      }
+      ++count;
     };
+    exchange_.team().sync();  // the last chunk's fold has ended
     add(work_.input(chunk).data, 1);
     binomial_.eachChild([&](int child) { add(awaitSlot(exchange_, rankAt(child)), binomial_.subtreeOf(child)); });
     void* output = place_ == 0 ? work_.output(chunk).data : acquireSlot(exchange_, parent());
-    fold(exchange_, &output, 1, inputs, count, 0, bytes, place_ == 0, false, {weights, binomial_.subtreeOf(place_)});
-    if (place_ != 0) publishSlot(exchange_, parent(), bytes);
-    binomial_.eachChild([&](int child) { releaseSlot(exchange_, rankAt(child)); });
+    exchange_.team().sync();
+    fold(exchange_, &output, 1, lists.inputs, count, 0, bytes, place_ == 0, false,
+         {lists.weights, binomial_.subtreeOf(place_)});
+    tellAlone(exchange_, [&] {
+      if (place_ != 0) publish(exchange_, exchange_.linkTo(parent()), bytes);
+      binomial_.eachChild([&](int child) { release(exchange_, exchange_.linkTo(rankAt(child))); });
+    });
   }
 
   device::Exchange<Team>& exchange_;

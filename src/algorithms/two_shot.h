@@ -8,6 +8,7 @@
 #include "device/exchange.h"
 #include "device/folds.h"
 #include "device/headers.h"
+#include "device/peers_at_once.h"
 #include "device/slots.h"
 
 namespace kolo::algorithms {
@@ -17,22 +18,24 @@ template <class Team>
 KOLO_DEVICE_CALL void twoShotReduceSlice(device::Exchange<Team>& exchange, device::Range slice, int firstTo,
                                          int lastTo) {
   const device::Work& work = exchange.work();
-  const void* inputs[kMaxDirectRanks];
-  void* outputs[kMaxDirectRanks];
-  int outputCount = 0;
-  for (int rank = 0; rank < work.ranks; ++rank) {
-    inputs[rank] = rank == work.rank ? work.input(slice).data : awaitSlot(exchange, rank);
-  }
-  for (int rank = firstTo; rank < lastTo; ++rank) {
-    outputs[outputCount++] = rank == work.rank ? work.output(slice).data : acquireSlot(exchange, rank);
-  }
-  fold(exchange, outputs, outputCount, inputs, work.ranks, work.rank, exchange.bytesOf(slice.count), true, false);
-  for (int rank = firstTo; rank < lastTo; ++rank) {
-    if (rank != work.rank) publishSlot(exchange, rank, exchange.bytesOf(slice.count));
-  }
-  for (int rank = 0; rank < work.ranks; ++rank) {
-    if (rank != work.rank) releaseSlot(exchange, rank);
-  }
+  device::FoldLists& lists = exchange.team().lists();
+  const auto peerAt = [&](int i) { return exchange.peerAt(i); };
+  const auto isTo = [&](int rank) { return firstTo <= rank && rank < lastTo; };
+  exchange.team().sync();
+  exchange.team().spread(work.ranks, [&](int rank) {
+    const bool isOwn = rank == work.rank;
+    if (!isOwn) awaitAlone(exchange, exchange.linkTo(rank));
+    lists.inputs[rank] = isOwn ? work.input(slice).data : filledSlot(exchange, rank);
+    if (!isTo(rank)) return;
+    if (!isOwn) acquireAlone(exchange, exchange.linkTo(rank));
+    lists.outputs[rank - firstTo] = isOwn ? work.output(slice).data : freeSlot(exchange, rank);
+  });
+  fold(exchange, lists.outputs, lastTo - firstTo, lists.inputs, work.ranks, work.rank, exchange.bytesOf(slice.count),
+       true, false);
+  tellAll(exchange, work.ranks - 1, peerAt, [&](device::Link& link, int i) {
+    if (isTo(peerAt(i))) publish(exchange, link, exchange.bytesOf(slice.count));
+    release(exchange, link);
+  });
 }
 
 // All-reduce and reduce. REQUIRES: met all, or announced to all if the rank opens with Opening::kSends.
@@ -44,6 +47,8 @@ KOLO_DEVICE_CALL void runTwoShotStaged(device::Exchange<Team>& exchange) {
   const int firstTo = toRoot ? work.root : 0, lastTo = toRoot ? work.root + 1 : n;
   const std::uint64_t total = work.sendLayout.block(0).count;
   const std::uint64_t step = exchange.chunkElements() * static_cast<std::uint64_t>(n);
+  const auto peerAt = [&](int i) { return exchange.peerAt(i); };
+  const auto before = [&](int i) { return device::ringRank(work.rank, -i - 1, n); };
 
   for (std::uint64_t begin = 0; begin < total && !exchange.failed(); begin += step) {
     const std::uint64_t count = total - begin < step ? total - begin : step;
@@ -51,16 +56,11 @@ KOLO_DEVICE_CALL void runTwoShotStaged(device::Exchange<Team>& exchange) {
       device::Range part = device::alignedPart(count, n, rank, exchange.work().grain());
       return device::Range{begin + part.begin, part.count};
     };
-    for (int i = 1; i < n; ++i) {
-      const int peer = device::ringRank(work.rank, i, n);
-      send(exchange, peer, work.input(slice(peer)));
-    }
+    sendToAll(exchange, n - 1, peerAt, [&](int peer) { return device::ConstPiece(work.input(slice(peer))); });
     if (!meetRest(exchange)) return;
     if (slice(work.rank).count != 0) twoShotReduceSlice(exchange, slice(work.rank), firstTo, lastTo);
-    for (int i = 1; i < n && (!toRoot || work.rank == work.root); ++i) {
-      const int peer = device::ringRank(work.rank, -i, n);
-      recv(exchange, peer, work.output(slice(peer)));
-    }
+    if (!toRoot || work.rank == work.root)
+      recvFromAll(exchange, n - 1, before, [&](int peer) { return work.output(slice(peer)); });
   }
   meetRest(exchange);  // where there was nothing to fold
 }
@@ -96,30 +96,25 @@ KOLO_DEVICE_CALL void runTwoShotBroadcast(device::Exchange<Team>& exchange, bool
     device::Range part = device::alignedPart(count, n - 1, at, exchange.work().grain());
     return device::Range{begin + part.begin, part.count};
   };
+  const auto peerAt = [&](int i) { return exchange.peerAt(i); };
+  const auto before = [&](int i) { return device::ringRank(work.rank, -i - 1, n); };
   if (isRoot) copy(exchange, work.output({0, total}), work.input({0, total}), work.streaming);
 
   for (std::uint64_t begin = 0; begin < total && !exchange.failed(); begin += step) {
     const std::uint64_t count = total - begin < step ? total - begin : step;
-    for (int i = 1; i < n && isRoot; ++i) {
-      const device::Range part = slice(device::ringRank(work.root, i, n), begin, count);
-      send(exchange, device::ringRank(work.root, i, n), work.input(part));
+    if (isRoot) {
+      sendToAll(exchange, n - 1, peerAt,
+                [&](int peer) { return device::ConstPiece(work.input(slice(peer, begin, count))); });
+      continue;
     }
-    if (isRoot) continue;
     const device::Range mine = slice(work.rank, begin, count);
     recv(exchange, work.root, work.output(mine));
     exchange.team().sync();
-    for (int i = 1; i < n; ++i) {
-      const int to = device::ringRank(work.rank, i, n);
-      if (to != work.root) {
-        forward(exchange, to, work.output(mine));
-      }
-    }
-    for (int i = 1; i < n; ++i) {
-      const int from = device::ringRank(work.rank, -i, n);
-      if (from == work.root) continue;
-      const device::Range theirs = slice(from, begin, count);
-      recv(exchange, from, work.output(theirs));
-    }
+    sendToAll(exchange, n - 1, peerAt, [&](int peer) {
+      return peer != work.root ? device::ConstPiece(work.output(mine)) : device::ConstPiece{};
+    });
+    recvFromAll(exchange, n - 1, before,
+                [&](int peer) { return peer != work.root ? work.output(slice(peer, begin, count)) : device::Piece{}; });
   }
 }
 

@@ -262,7 +262,9 @@ std::uint32_t chunkFor(const Site& site, const Work& work, std::uint64_t bytes, 
                                 static_cast<std::uint64_t>(work.channel.count);
   const std::uint64_t most = std::min<std::uint64_t>(site.mostChunkBytes, site.slotBytes);
   if (!areAlike) return static_cast<std::uint32_t>(most);
-  const std::uint64_t chunk = std::clamp<std::uint64_t>(message / 2 / 4096 * 4096, 8192, site.mostChunkBytes);
+  // Two of them in all, or as many as the longest chunks are: rounded down, what is left would be a third.
+  const std::uint64_t half = (message / 2 + 4095) / 4096 * 4096;
+  const std::uint64_t chunk = std::clamp<std::uint64_t>(half, 8192, site.mostChunkBytes);
   return static_cast<std::uint32_t>(std::min(chunk, most));
 }
 

@@ -252,8 +252,8 @@ Work& GpuBackend::add(const Message& message) {
   work.messageEnd.isSend = message.isSend;
   work.header.count = work.sendLayout.count = message.count;
   const std::uint64_t bytes = message.count * work.elementBytes;
-  work.channel.count =
-      static_cast<int>(std::clamp<std::uint64_t>(bytes >> 16, 1, static_cast<std::uint64_t>(rank_->messageChannels())));
+  work.channel.count = static_cast<int>(std::clamp<std::uint64_t>(
+      bytes / planner::kLeastPartBytes, 1, static_cast<std::uint64_t>(rank_->messageChannels())));
   work.channel.chunkBytes = owner_.planning().machine().slotBytes;
   work.streaming = bytes >= owner_.planning().site().streamingBytes;
   work.send = static_cast<const unsigned char*>(message.send);

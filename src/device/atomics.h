@@ -38,6 +38,14 @@ __device__ inline void storeRelaxed(Counter& counter, std::uint64_t value) {
 }
 __device__ inline void fence() { asm volatile("fence.acq_rel.sys;" : : : "memory"); }
 
+// Releases several counters behind one fence: fenceStores() by the thread that then stores each of them by
+// storeFenced(). A fence and a relaxed store behind it are a release pattern of the memory model, which pairs with
+// loadAcquire() as a release store does; a release store of each would wait for all memory each time. What the thread
+// loads behind fenceStores() and fenceLoads() is later than what it did before.
+__device__ inline void fenceStores() { fence(); }
+__device__ inline void storeFenced(Counter& counter, std::uint64_t value) { storeRelaxed(counter, value); }
+__device__ inline void fenceLoads() {}
+
 #else
 
 KOLO_DEVICE std::uint64_t loadAcquire(const Counter& counter) {
@@ -59,6 +67,12 @@ KOLO_DEVICE void storeRelaxed(Counter& counter, std::uint64_t value) {
 // What this thread did before, plain memory included, is before what it does after, for a thread that has a fence of
 // its own between.
 KOLO_DEVICE void fence() { std::atomic_thread_fence(std::memory_order_acq_rel); }
+
+// On the host a release store costs no more than others, and the thread sanitizer follows it: it does not follow a
+// fence and relaxed stores. So each store releases, and the fence is where a load has to be later.
+KOLO_DEVICE void fenceStores() {}
+KOLO_DEVICE void storeFenced(Counter& counter, std::uint64_t value) { storeRelease(counter, value); }
+KOLO_DEVICE void fenceLoads() { fence(); }
 
 #endif
 

@@ -11,6 +11,8 @@
 //   bool write(peer, to, from, bytes)          as read()
 //   void reduce(index, work, datatype, args)   blockReduce() of the datatype and the work's operation; index: thread()
 //                                              and threads()
+//   FoldLists& lists()                         of the block, not of a thread
+//   Work& step()                               likewise: the description of a step
 //   kServesLists                               whether buffers may be lists of segments; if so:
 //   void castRows(index, move)                 castRows() of the move's datatypes
 #pragma once
@@ -51,6 +53,10 @@ class BlockTeam {
     }
     failed_ = true;
   }
+
+  KOLO_DEVICE FoldLists& lists() { return platform_.lists(); }
+  KOLO_DEVICE Work& step() { return platform_.step(); }
+  KOLO_DEVICE bool leaderSays(bool value) { return platform_.syncOr(leader() && value); }
 
   template <class Body>
   KOLO_DEVICE void spread(int count, const Body& body) {

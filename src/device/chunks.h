@@ -49,8 +49,7 @@ KOLO_DEVICE_CALL void recvForward(Exchange<Team>& exchange, int from, int to, Pi
   void* outputs[] = {next, dst.data};
   const void* inputs[] = {slot};
   fold(exchange, outputs, 2, inputs, 1, -1, dst.bytes, false, false);
-  publishSlot(exchange, to, dst.bytes);
-  releaseSlot(exchange, from);
+  passSlot(exchange, to, dst.bytes, from);
 }
 // The next rank gets the previous one's partial result, of `before` ranks, with this rank's contribution folded in.
 template <class Team>
@@ -61,8 +60,7 @@ KOLO_DEVICE_CALL void recvReduceSend(Exchange<Team>& exchange, int from, int to,
   if (next == nullptr) return;
   void* outputs[] = {next};
   foldOwn(exchange, outputs, 1, slot, before, own, false);
-  publishSlot(exchange, to, own.bytes);
-  releaseSlot(exchange, from);
+  passSlot(exchange, to, own.bytes, from);
 }
 // dst gets the finished result; the previous rank has sent the partial result of all others.
 template <class Team>
@@ -83,8 +81,7 @@ KOLO_DEVICE_CALL void recvReduceForward(Exchange<Team>& exchange, int from, int 
   if (next == nullptr) return;
   void* outputs[] = {dst.data, next};
   foldOwn(exchange, outputs, 2, slot, exchange.work().ranks - 1, own, false);
-  publishSlot(exchange, to, own.bytes);
-  releaseSlot(exchange, from);
+  passSlot(exchange, to, own.bytes, from);
 }
 
 // One slot's worth; false when there was nothing left.

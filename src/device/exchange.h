@@ -5,6 +5,7 @@
 //   peer_memory.h    reading and writing buffers of peers
 //   slots.h          staging in the receiver's memory
 //   chunks.h         the verbs of rings and trees: send, receive, fold, forward
+//   peers_at_once.h  staging with several peers in one step
 //   folds.h          copies and reductions
 //   message_steps.h  the steps of messages
 //
@@ -19,6 +20,8 @@
 //   bool open(link)                        makes the link, if it has no outbox yet, or fails; by one thread
 //   bool leader()                          true on one of its threads
 //   void sync()                            barrier of its threads; memory before is visible after
+//   bool leaderSays(value)                 a barrier; what the leader said
+//   FoldLists& lists()                     all threads have the same
 //   bool waitAtLeast(counter, target, peer)  all threads call; false, on all, once the operation has failed
 //   bool failed()                          the same on all threads between two syncs
 //   void spread(count, body)               body(i) for each i below count, by several threads at once; then a barrier
@@ -78,7 +81,12 @@ class Exchange {
   // store. On a posted one the mirror is changed, and a request brings over its data and then the counter. By one
   // thread.
   KOLO_DEVICE void signal(Link& link, Counter& counter, std::uint64_t value, const Post& request = {}) const {
-    storeRelease(counter, value);
+    fenceStores();
+    signalFenced(link, counter, value, request);
+  }
+  // One of several signals behind one fenceStores() by the same thread.
+  KOLO_DEVICE void signalFenced(Link& link, Counter& counter, std::uint64_t value, const Post& request = {}) const {
+    storeFenced(counter, value);
     if constexpr (Team::kPosts) {
       if (link.isPosted) {
         return team_.post(link, {request.rail, request.data, request.bytes, &counter, value, request.more});

@@ -8,6 +8,7 @@
 #include "device/copy_short.h"
 #include "device/exchange.h"
 #include "device/host_device.h"
+#include "device/partition.h"
 #include "device/segment_moves.h"
 #include "device/shares.h"
 #include "device/views.h"
@@ -84,7 +85,7 @@ KOLO_DEVICE_CALL void fold(const Exchange<Team>& exchange, void* const* outputs,
                   .dstCount = outputCount,
                   .src = inputs,
                   .srcCount = inputCount,
-                  .count = bytes / work.elementBytes,
+                  .count = quotient(bytes, work.elementBytes),
                   .scale = work.fold.scaled && own >= 0 ? work.fold.scalar : nullptr,
                   .scaledSource = work.fold.scaled ? own : -1,
                   .divisor = last ? work.fold.divisor : 1,

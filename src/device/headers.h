@@ -176,16 +176,24 @@ KOLO_DEVICE_CALL bool meetAll(Exchange<Team>& exchange) {
   return !exchange.failed();
 }
 
-// Calls meet() for each peer that had announce() but no meet() or owe(). All threads, after a barrier since announce().
+// Meets each peer that had announce() but no meet() or owe(), all at once. All threads, after a barrier since
+// announce().
 template <class Team>
 KOLO_DEVICE_CALL bool meetRest(Exchange<Team>& exchange) {
-  const int rank = exchange.work().rank;
-  bool good = !exchange.failed();
-  for (int peer = exchange.next(rank); peer != rank && good; peer = exchange.next(peer)) {
-    const Link& link = exchange.linkTo(peer);
-    if (link.headers.met + link.headers.owed < link.headers.announced) good = meet(exchange, peer);
-  }
-  return good;
+  const int peers = exchange.work().ranks - 1;
+  const auto isOpen = [&](int peer) {
+    const HeaderState& headers = exchange.linkTo(peer).headers;
+    return headers.met + headers.owed < headers.announced;
+  };
+  bool isAny = false;
+  for (int i = 0; i < peers; ++i) isAny = isAny || isOpen(exchange.peerAt(i));
+  if (!isAny || exchange.failed()) return !exchange.failed();
+  exchange.team().sync();  // all have looked
+  if (!settleAll(exchange, 0)) return false;
+  exchange.team().spread(peers, [&](int i) {
+    if (isOpen(exchange.peerAt(i))) meetAlone(exchange, exchange.peerAt(i));
+  });
+  return !exchange.failed();
 }
 
 // Replaces meet() where the peer's header changes nothing here: a later operation, or settle(), reads and checks it.

@@ -88,7 +88,7 @@ struct Mailbox {
 
 // What may come before a request goes, to go together with it; as koloTransportPut.more has it. kLater is for a credit:
 // the peer needs it, if at all, in an operation that this rank is in too. There this rank puts something else to it, or
-// waits (credit() of slots.h).
+// waits (release() of slots.h).
 enum class More : std::uint32_t { kNothing, kSoon, kLater };
 
 // A request of a posted link, by addresses in its mirror.
@@ -196,9 +196,10 @@ KOLO_DEVICE unsigned char* placeIn(const Link& link, const WindowRef& ref, std::
 //  - A reader that sees the mark may have read the right bytes all the same. It cannot know; the communicator is about
 //  to fail, and the reader waits
 //    for the reason of that.
+// REQUIRES: fenceStores() by this thread, after a barrier since the reads.
 KOLO_DEVICE bool mayHaveChanged(const Link& link) {
   if (link.marks.gaveUp == nullptr) return false;
-  fence();  // [gave up] after what was read
+  fenceLoads();  // [gave up] after what was read
   return loadRelaxed(*link.marks.gaveUp) != 0;
 }
 

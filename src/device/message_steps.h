@@ -55,6 +55,7 @@ KOLO_DEVICE void sayTaken(Exchange<Team>& exchange, int peer) {
   exchange.team().sync();
   if (!exchange.team().leader() || exchange.failed()) return;
   Link& link = exchange.linkTo(peer);
+  fenceStores();
   confirm(exchange, link);
   if (exchange.failed()) return;
   sayDone(exchange, link);  // [done] after all loads by this team

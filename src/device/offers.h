@@ -58,7 +58,7 @@ KOLO_DEVICE bool mayBeWritten(const Work& work, std::uint64_t bytes) {
 }
 // From this rank to a peer. After meet(peer), unless goesThroughSlots(): then nothing of its header matters.
 template <class Team>
-KOLO_DEVICE Path pathTo(const Exchange<Team>& exchange, int peer) {
+KOLO_DEVICE_CALL Path pathTo(const Exchange<Team>& exchange, int peer) {
   const Work& work = exchange.work();
   const std::uint64_t bytes = exchange.pieceTo(peer).bytes;
   const bool mayOffer = work.blocksMayBeDirect() && bytes >= work.header.pairsFromBytes;
@@ -67,7 +67,7 @@ KOLO_DEVICE Path pathTo(const Exchange<Team>& exchange, int peer) {
 }
 // From a peer to this rank. After meet(peer). Only the giver knows from which length on it offers a block.
 template <class Team>
-KOLO_DEVICE Path pathFrom(const Exchange<Team>& exchange, int peer) {
+KOLO_DEVICE_CALL Path pathFrom(const Exchange<Team>& exchange, int peer) {
   const Work& work = exchange.work();
   const std::uint64_t bytes = exchange.pieceFrom(peer).bytes;
   return pathOf(work.fitsHeader(bytes),

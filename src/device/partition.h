@@ -11,14 +11,22 @@ struct Range {
   std::uint64_t count = 0;
 };
 
-constexpr std::uint64_t divideUp(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
+// Divisions of 64 bits are subroutines on a GPU: there numbers below 2^32 are divided as such.
+constexpr std::uint64_t quotient(std::uint64_t a, std::uint64_t b) {
+#ifdef __CUDA_ARCH__
+  if (((a | b) >> 32) == 0) return static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b);
+#endif
+  return a / b;
+}
+constexpr std::uint64_t remainder(std::uint64_t a, std::uint64_t b) { return a - quotient(a, b) * b; }
+constexpr std::uint64_t divideUp(std::uint64_t a, std::uint64_t b) { return quotient(a + b - 1, b); }
 
 // Part i of n of `count` elements, cut at multiples of `grain` (64 bytes' worth, say) so that parts stay aligned. Part
 // sizes differ by at most one grain; parts at the end may be empty.
 constexpr Range alignedPart(std::uint64_t count, int n, int i, std::uint64_t grain) {
   const std::uint64_t grains = divideUp(count, grain);
   const std::uint64_t parts = static_cast<std::uint64_t>(n), at = static_cast<std::uint64_t>(i);
-  const std::uint64_t base = grains / parts, left = grains % parts;
+  const std::uint64_t base = quotient(grains, parts), left = grains - base * parts;
   const std::uint64_t first = base * at + (at < left ? at : left);
   const std::uint64_t last = first + base + (at < left ? 1 : 0);
   const std::uint64_t begin = first * grain < count ? first * grain : count;
@@ -30,7 +38,7 @@ constexpr Range alignedPart(std::uint64_t count, int n, int i, std::uint64_t gra
 // the first parts one factor longer. (It keeps every part a multiple of the factor, and the first longest.)
 constexpr Range factoredPart(std::uint64_t count, int n, int i) {
   std::uint64_t factor = 32;
-  while (factor > 1 && count % factor != 0) factor /= 2;
+  while (factor > 1 && (count & (factor - 1)) != 0) factor /= 2;
   return alignedPart(count, n, i, factor);
 }
 

@@ -172,16 +172,17 @@ KOLO_DEVICE_CALL void put(const Exchange<Team>& exchange, int peer, std::uint64_
 // ---- the end
 
 // After reads of the peer's buffers. If these may have changed meanwhile, this rank waits for the reason of the
-// failure, and so the operation fails.
+// failure, and so the operation fails. REQUIRES: fenceStores() by this thread, after a barrier since the team's reads.
 template <class Team>
 KOLO_DEVICE void confirm(const Exchange<Team>& exchange, const Link& link) {
   if (!exchange.failed() && mayHaveChanged(link))
     (void)exchange.team().waitAlone(link.inbox->signals.done, ~std::uint64_t{0}, link.peer);
 }
-// By one thread, in spread().
+// By one thread, in spread(). REQUIRES: fenceStores() by it, after a barrier since the team's loads and stores: [done]
+// is after these, and pairs with the acquiring load of the peer that waits before it uses its buffers again.
 template <class Team>
 KOLO_DEVICE void sayDone(const Exchange<Team>& exchange, Link& link) {
-  exchange.signal(link, link.outbox->signals.done, ++link.taken);  // [done] after all loads and stores by this team
+  exchange.signalFenced(link, link.outbox->signals.done, ++link.taken);  // [done]
 }
 template <class Team>
 KOLO_DEVICE void awaitDone(const Exchange<Team>& exchange, Link& link) {
@@ -195,10 +196,15 @@ KOLO_DEVICE_CALL void finishAll(Exchange<Team>& exchange) {
   const int peers = exchange.work().ranks - 1;
   const auto linkAt = [&](int i) -> Link& { return exchange.linkTo(exchange.peerAt(i)); };
   exchange.team().sync();
-  exchange.team().spread(peers, [&](int i) { sayDone(exchange, linkAt(i)); });
+  exchange.team().spread(peers, [&](int i) {
+    fenceStores();
+    sayDone(exchange, linkAt(i));
+  });
   exchange.team().spread(peers, [&](int i) { awaitDone(exchange, linkAt(i)); });
   // Behind all of that: what a third rank has put into this rank's output, it may have read from a peer that had given
-  // up meanwhile.
+  // up meanwhile. Of what this rank has read itself, the marks come behind the fence: a thread confirms the links on
+  // which it has said that it is done. Of what a third rank has read, they come behind the load of that rank's [done],
+  // and the barrier.
   exchange.team().spread(peers, [&](int i) { confirm(exchange, linkAt(i)); });
 }
 // The halves of it, for where only one rank of a pair touches the other's buffers: that one says when it is done, the
@@ -208,6 +214,7 @@ template <class Team>
 KOLO_DEVICE_CALL void sayFinished(Exchange<Team>& exchange, int peer, bool hasRead) {
   exchange.team().sync();
   exchange.team().spread(1, [&](int) {
+    fenceStores();
     if (hasRead) confirm(exchange, exchange.linkTo(peer));
     if (!exchange.failed()) sayDone(exchange, exchange.linkTo(peer));
   });

@@ -50,4 +50,18 @@ struct ReduceArgs {
   bool streaming = false;          // store past the caches (a hint; the caller need not fence)
 };
 
+// The operands of a fold of up to so many ranks' inputs. The threads of a team have them in common: of each thread's
+// own, a GPU would keep a copy for every thread that can run on it. What a thread writes into them the others read
+// after a barrier, and it is written again after another.
+inline constexpr int kMostFolded = 64;
+struct FoldLists {
+  const void* inputs[kMostFolded];
+  void* outputs[kMostFolded];
+  bool isPut[kMostFolded];  // of outputs: what is put there after the fold
+  float weights[kMostFolded];
+  // Of a part of a fold that lies in one segment.
+  const void* partInputs[kMostFolded];
+  void* partOutputs[kMostFolded];
+};
+
 }  // namespace kolo::device

@@ -94,8 +94,6 @@ class SegmentMoves {
   }
 
  private:
-  static constexpr int kMostOperands = 64;
-
   struct Fold {
     void* const* outputs;
     int outputCount;
@@ -206,22 +204,36 @@ class SegmentMoves {
         elements * (run.segment != nullptr ? run.segment->elementBytes : rows.segment->transferElementBytes));
   }
 
-  // Of a part of a fold, in one segment: where each operand is in memory as it is transferred. null: it is not.
+  // Of a part of a fold, in one segment: where each operand is in memory as it is transferred, or the edge to which it
+  // is brought.
   struct Places {
-    const void* inputs[kMostOperands];
-    void* outputs[kMostOperands];
+    const void** inputs;  // [] of FoldLists, by the leader
+    void** outputs;
     std::uint64_t bytes;
     const Segment* segment;  // null: a gap between two
   };
 
   // The part of a fold that begins at `at`; gives its length. found: as runAt() says, of all operands.
   KOLO_DEVICE_CALL std::uint64_t foldRun(const Fold& fold, std::uint64_t at, std::uint64_t most, std::uint32_t& found) {
-    Places places;
-    places.bytes = most;
-    places.segment = nullptr;
-    for (int i = 0; i < fold.inputCount; ++i) places.inputs[i] = place(plus(fold.inputs[i], at), places, found);
-    for (int i = 0; i < fold.outputCount; ++i) places.outputs[i] = place(plus(fold.outputs[i], at), places, found);
-    if (places.segment != nullptr) foldInSegment(fold, at, places);
+    FoldLists& lists = team_.lists();
+    Places places{lists.partInputs, lists.partOutputs, most, nullptr};
+    int edges = 0;
+    const auto find = [&](const void* operand) {
+      unsigned char* const address = place(plus(operand, at), places, found);
+      return address != nullptr ? address : edgeOf(edges++);
+    };
+    team_.sync();  // the last part's fold has ended
+    for (int i = 0; i < fold.inputCount; ++i) {
+      unsigned char* const input = find(fold.inputs[i]);
+      if (team_.leader()) places.inputs[i] = input;
+    }
+    const int firstOut = edges;
+    for (int i = 0; i < fold.outputCount; ++i) {
+      unsigned char* const output = find(fold.outputs[i]);
+      if (team_.leader()) places.outputs[i] = output;
+    }
+    team_.sync();
+    if (places.segment != nullptr) foldInSegment(fold, at, places, firstOut, edges);
     return places.bytes;
   }
   // Of one operand; the part becomes as short as what there is of it in one place, or fits an edge.
@@ -240,17 +252,12 @@ class SegmentMoves {
   }
 
   // What is not in place is brought to edges, and from there.
-  KOLO_DEVICE_CALL void foldInSegment(const Fold& fold, std::uint64_t at, Places& places) {
-    int edges = 0;
-    for (int i = 0; i < fold.inputCount; ++i) {
-      if (places.inputs[i] != nullptr) continue;
-      unsigned char* const edge = edgeOf(edges++);
-      copy(edge, plus(fold.inputs[i], at), places.bytes, false);
-      places.inputs[i] = edge;
-    }
-    const int firstOut = edges;
-    for (int i = 0; i < fold.outputCount; ++i) {
-      if (places.outputs[i] == nullptr) places.outputs[i] = edgeOf(edges++);
+  // edges: how many operands that are; the first of them inputs.
+  KOLO_DEVICE_CALL void foldInSegment(const Fold& fold, std::uint64_t at, const Places& places, int firstOut,
+                                      int edges) {
+    for (int i = 0, edge = 0; i < fold.inputCount && edge < firstOut; ++i) {
+      if (places.inputs[i] != edgeOf(edge)) continue;
+      copy(edgeOf(edge++), plus(fold.inputs[i], at), places.bytes, false);
     }
     if (edges != 0) team_.sync();
     reduce(fold, places, edges != firstOut);

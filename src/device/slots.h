@@ -7,6 +7,7 @@
 #include "device/exchange.h"
 #include "device/host_device.h"
 #include "device/link.h"
+#include "device/partition.h"
 #include "device/work.h"
 
 namespace kolo::device {
@@ -14,6 +15,65 @@ namespace kolo::device {
 // The counter that says that chunk `number` is there.
 KOLO_DEVICE const Counter& tailOf(const Link& link, std::uint64_t number) {
   return link.inbox->signals.tail[number & link.railMask];
+}
+
+// Where chunk `number` to the peer lies, and where the one from it does.
+KOLO_DEVICE unsigned char* outSlot(const Work& work, const Link& link, std::uint64_t number) {
+  return link.outSlots + remainder(number, work.channel.slots) * work.channel.slotBytes;
+}
+KOLO_DEVICE const unsigned char* inSlot(const Work& work, const Link& link, std::uint64_t number) {
+  return link.inSlots + remainder(number, work.channel.slots) * work.channel.slotBytes;
+}
+
+// ---- by one thread, in spread() or by the leader
+
+// Waits for a free slot at the peer.
+template <class Team>
+KOLO_DEVICE void acquireAlone(Exchange<Team>& exchange, Link& link) {
+  const std::uint64_t slots = exchange.work().channel.slots, number = link.sent + 1;
+  if (number <= link.credited + slots) return;
+  const Counter& head = link.inbox->signals.head;
+  if (exchange.team().waitAlone(head, number - slots, link.peer)) link.credited = loadAcquire(head);  // [credit]
+}
+// Waits for the peer's next chunk.
+template <class Team>
+KOLO_DEVICE void awaitAlone(Exchange<Team>& exchange, const Link& link) {
+  const std::uint64_t number = link.received + 1;
+  exchange.team().waitAlone(tailOf(link, number), number, link.peer);  // [chunk]
+}
+// Tells the peer that its slot has been filled with so many bytes. REQUIRES: fenceStores() by this thread, after a
+// barrier since the team's stores into the slot. [chunk] pairs with the peer's acquiring load of the tail: the team's
+// stores are before the barrier, the fence and the tail, and the load is before a barrier of the peer's team and its
+// loads from the slot.
+template <class Team>
+KOLO_DEVICE void publish(Exchange<Team>& exchange, Link& link, std::uint64_t bytes) {
+  const std::uint64_t number = ++link.sent;
+  const std::uint32_t rail = static_cast<std::uint32_t>(number) & link.railMask;
+  exchange.signalFenced(link, link.outbox->signals.tail[rail], number,
+                        {rail, outSlot(exchange.work(), link, number), bytes});  // [chunk]
+}
+// The peer's next chunk has been taken out of its slot. The peer may need to know it for another chunk: of
+// this operation, and then this rank is going to wait for that chunk; or of a later one, in which this rank first
+// writes its header. Either brings the credit over if it has been kept until then, to go together with something else.
+// REQUIRES: fenceStores() by this thread, after a barrier since the team's loads from the slots. [credit] pairs with
+// the peer's acquiring load of the head: the loads are before the fence, and that before the peer's next stores.
+template <class Team>
+KOLO_DEVICE void release(Exchange<Team>& exchange, Link& link) {
+  exchange.signalFenced(link, link.outbox->signals.head, ++link.received, {.more = More::kLater});  // [credit]
+}
+
+// ---- by all threads
+
+// The peer's next chunk, which has come, and the slot for the next chunk to the peer, which is free.
+template <class Team>
+KOLO_DEVICE const unsigned char* filledSlot(const Exchange<Team>& exchange, int peer) {
+  const Link& link = exchange.linkTo(peer);
+  return inSlot(exchange.work(), link, link.received + 1);
+}
+template <class Team>
+KOLO_DEVICE unsigned char* freeSlot(const Exchange<Team>& exchange, int peer) {
+  const Link& link = exchange.linkTo(peer);
+  return outSlot(exchange.work(), link, link.sent + 1);
 }
 
 // Waits for a free slot at the peer; the caller fills it and publishes. nullptr after a failure.
@@ -30,23 +90,8 @@ KOLO_DEVICE_CALL unsigned char* acquireSlot(Exchange<Team>& exchange, int peer) 
     if (team.leader()) link.credited = loadAcquire(head);                                 // [credit]
   }
   if (team.failed()) return nullptr;
-  return link.outSlots + number % work.channel.slots * work.channel.slotBytes;
+  return outSlot(work, link, number);
 }
-// bytes: of the slot that have been filled.
-template <class Team>
-KOLO_DEVICE_CALL void publishSlot(Exchange<Team>& exchange, int peer, std::uint64_t bytes) {
-  Team& team = exchange.team();
-  const Work& work = exchange.work();
-  team.sync();
-  if (!team.leader() || team.failed()) return;
-  Link& link = exchange.linkTo(peer);
-  const std::uint64_t number = ++link.sent;
-  const std::uint32_t rail = static_cast<std::uint32_t>(number) & link.railMask;
-  // [chunk] after the team's stores into the slot
-  exchange.signal(link, link.outbox->signals.tail[rail], number,
-                  {rail, link.outSlots + number % work.channel.slots * work.channel.slotBytes, bytes});
-}
-
 // Waits for the peer's next chunk. nullptr after a failure.
 template <class Team>
 KOLO_DEVICE_CALL const unsigned char* awaitSlot(Exchange<Team>& exchange, int peer) {
@@ -55,21 +100,32 @@ KOLO_DEVICE_CALL const unsigned char* awaitSlot(Exchange<Team>& exchange, int pe
   exchange.team().sync();
   const std::uint64_t number = link.received + 1;
   if (!exchange.team().waitAtLeast(tailOf(link, number), number, link.peer)) return nullptr;  // [chunk]
-  return link.inSlots + number % work.channel.slots * work.channel.slotBytes;
+  return inSlot(work, link, number);
 }
-// `number` chunks of the peer's have been taken out of their slots. The peer may need to know it for another chunk: of
-// this operation, and then this rank is going to wait for that chunk; or of a later one, in which this rank first
-// writes its header. Either brings the credit over if it has been kept until then, to go together with something else.
+// After the team's stores into slots and loads from them, by the leader alone: tell(), behind one fence.
+template <class Team, class Tell>
+KOLO_DEVICE void tellAlone(Exchange<Team>& exchange, const Tell& tell) {
+  exchange.team().sync();
+  if (!exchange.team().leader() || exchange.failed()) return;
+  fenceStores();  // [chunk], [credit]
+  tell();
+}
+// bytes: of the slot that have been filled.
 template <class Team>
-KOLO_DEVICE void credit(Exchange<Team>& exchange, Link& link, std::uint64_t number) {
-  exchange.signal(link, link.outbox->signals.head, number, {.more = More::kLater});  // [credit]
+KOLO_DEVICE_CALL void publishSlot(Exchange<Team>& exchange, int peer, std::uint64_t bytes) {
+  tellAlone(exchange, [&] { publish(exchange, exchange.linkTo(peer), bytes); });
 }
 template <class Team>
 KOLO_DEVICE_CALL void releaseSlot(Exchange<Team>& exchange, int peer) {
-  exchange.team().sync();
-  if (!exchange.team().leader() || exchange.failed()) return;
-  Link& link = exchange.linkTo(peer);
-  credit(exchange, link, ++link.received);  // after the team's loads from the slot
+  tellAlone(exchange, [&] { release(exchange, exchange.linkTo(peer)); });
+}
+// publishSlot() to a peer and releaseSlot() of the same or another one.
+template <class Team>
+KOLO_DEVICE_CALL void passSlot(Exchange<Team>& exchange, int to, std::uint64_t bytes, int from) {
+  tellAlone(exchange, [&] {
+    publish(exchange, exchange.linkTo(to), bytes);
+    release(exchange, exchange.linkTo(from));
+  });
 }
 
 }  // namespace kolo::device

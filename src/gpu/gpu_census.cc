@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kLargeDevice = 64;  // blocks
 // What the planner begins with, until there are measured tables: microseconds from a store to its being seen, and GB/s.
-constexpr double kHopOnDeviceUs = 1, kHopBetweenDevicesUs = 2, kHopThroughHostUs = 3;
+constexpr double kFenceUs = 1, kHopOnDeviceUs = 1, kHopBetweenDevicesUs = 2, kHopThroughHostUs = 3;
 constexpr double kLinkGBps = 200, kHostGBps = 20, kBlockGBps = 40;
 constexpr double kUnknownMemoryGBps = 1000, kUnknownCacheBytes = 32 << 20;
 
@@ -73,6 +73,7 @@ planner::Machine GpuCensus::machine(bool mapsHost) const {
   machine.cacheGBps = several || mapsHost ? machine.memoryGBps : 2 * memory / crowd;
   machine.cacheBytes = cache;
   machine.blockGBps = kBlockGBps;
+  machine.fenceUs = kFenceUs;
   return machine;
 }
 

@@ -151,8 +151,10 @@ double predictUs(Algorithm algorithm, bool direct, const Query& query, const Mac
   // Peers are visited one after the other: a line's read and write for each.
   const double peers = row.meeting == Meeting::kPartners ? 0.1 : 0.05 * (n - 1);
   const double chunks = 1 + cost.bytes / machine.slotBytes * 0.05;
-  const bool usesSlots = !direct && row.meeting != Meeting::kByLines;  // one more line to fetch than the header
-  return cost.steps * turn + peers + (usesSlots ? chunks * machine.hopUs : 0) +
+  const bool usesSlots = !direct && row.meeting != Meeting::kByLines;         // one more line to fetch than the header
+  const bool hasSlots = !direct && query.collective != Collective::kBarrier;  // header lines are the steps of a barrier
+  const double fences = hasSlots ? cost.fences : 0;
+  return cost.steps * turn + peers + (usesSlots ? chunks * machine.hopUs : 0) + fences * machine.fenceUs +
          std::max(cost.bytes, ofAll / cores) / 2 / rate + networkUs(algorithm, query, machine);
 }
 
@@ -278,7 +280,8 @@ int channelsFor(Algorithm algorithm, const Query& query, const Machine& machine)
   if (!query.countsKnown) return machine.channels;  // ranks see different counts
   const bool hasBlocks = device::isIn(query.collective, device::kDivided);
   const std::uint64_t bytes = query.bytes * (hasBlocks ? static_cast<std::uint64_t>(machine.ranks) : 1);
-  return static_cast<int>(std::clamp<std::uint64_t>(bytes >> 16, 1, static_cast<std::uint64_t>(machine.channels)));
+  return static_cast<int>(
+      std::clamp<std::uint64_t>(bytes / kLeastPartBytes, 1, static_cast<std::uint64_t>(machine.channels)));
 }
 
 std::uint64_t scratchBytes(Algorithm algorithm, Collective collective, std::uint64_t totalBytes) {

@@ -41,6 +41,7 @@ struct Machine {
   int netNics = 1;           // of a host
   int channels = 1;          // blocks of a GPU that may share an operation; on the host an operation has one thread
   double blockGBps = 0;      // on a GPU: one block's reads and writes
+  double fenceUs = 0;        // on a GPU: a block's wait until what it has written is there
 };
 
 // Reductions that users made, in Query::reduction.
@@ -118,7 +119,8 @@ Choice choose(const Query& query, const Machine& machine, const std::vector<Wish
 // Every candidate with its predicted time, and why the winner won: for the query's class of sizes, as in execution.
 std::string explain(const Query& query, const Machine& machine, const std::vector<Wish>& wishes);
 
-// How many blocks share an operation: one for each 64 KiB of a rank's data.
+// How many blocks share an operation: one for each kLeastPartBytes of a rank's data.
+inline constexpr std::uint64_t kLeastPartBytes = 8 << 10;  // a pack of 16 bytes for each thread of a block
 int channelsFor(device::Algorithm algorithm, const Query& query, const Machine& machine);
 
 // Scratch that an algorithm needs, in bytes; totalBytes is the whole input of this rank.

@@ -1,7 +1,10 @@
 // The same collectives by emulated blocks: the code, index arithmetic and barriers of the device.
 #include <catch2/catch.hpp>
+#include <utility>
+#include <vector>
 
 #include "batch.h"
+#include "emulated/emulated_executor.h"
 
 namespace kolo::tests {
 namespace {
@@ -24,6 +27,24 @@ TEST_CASE("emulated block: every algorithm gives what its definition says", "[th
       }
     }
   });
+}
+
+TEST_CASE("emulated block: all peers of a step are told at once, whatever their number") {
+  const int ranks = GENERATE(2, 5, 8);
+  const UseExecutor emulated(8);
+  World world({.ranks = ranks, .singleCopy = "-1"});
+  // Headers, the input, and the credit; of two_shot the result too, with a credit for the inputs.
+  for (const auto& [algorithm, signals] : {std::pair("all_reduce:one_shot", 3), std::pair("all_reduce:two_shot", 5)}) {
+    INFO(algorithm);
+    (void)executor::takeMostSignals();
+    world.run([&](int rank) {
+      const std::vector<int> input(256, rank);
+      std::vector<int> output(input.size());
+      (void)koloCommSetAlgorithm(world.comm(rank), algorithm);
+      (void)koloAllReduce(input.data(), output.data(), input.size(), koloInt32, koloSum, world.comm(rank), nullptr);
+    });
+    CHECK(executor::takeMostSignals() == signals);
+  }
 }
 
 TEST_CASE("emulated block: counts that differ from rank to rank") {

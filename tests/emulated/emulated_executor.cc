@@ -1,5 +1,6 @@
 #include "emulated/emulated_executor.h"
 
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -8,6 +9,26 @@
 
 namespace kolo::executor {
 namespace {
+
+std::atomic<int> mostSignals{0};
+
+// Counts what its thread sends.
+class CountingTeam : public device::BlockTeam<EmulatedPlatform> {
+ public:
+  using device::BlockTeam<EmulatedPlatform>::BlockTeam;
+  ~CountingTeam() {
+    int most = mostSignals.load(std::memory_order_relaxed);
+    while (most < signals_ && !mostSignals.compare_exchange_weak(most, signals_, std::memory_order_relaxed)) {
+    }
+  }
+  CountingTeam(const CountingTeam&) = delete;
+
+  static constexpr bool kWakes = true;  // so that it hears of each signal
+  void wake(const device::Link&) { ++signals_; }
+
+ private:
+  int signals_ = 0;
+};
 
 class EmulatedExecutor final : public Executor {
  public:
@@ -26,7 +47,7 @@ class EmulatedExecutor final : public Executor {
  private:
   static void runThread(Block& block, unsigned thread) {
     EmulatedPlatform platform(block, thread);
-    device::BlockTeam<EmulatedPlatform> team(platform, block.work);
+    CountingTeam team(platform, block.work);
     algorithms::execute(team, block.work);
   }
 
@@ -34,6 +55,8 @@ class EmulatedExecutor final : public Executor {
 };
 
 }  // namespace
+
+int takeMostSignals() { return mostSignals.exchange(0, std::memory_order_relaxed); }
 
 std::unique_ptr<Executor> makeEmulatedExecutor(unsigned threads) { return std::make_unique<EmulatedExecutor>(threads); }
 

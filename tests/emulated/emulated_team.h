@@ -53,6 +53,8 @@ class Block {
   const unsigned threads;
   BlockBarrier barrier;
   std::mutex waiting;
+  device::FoldLists lists;
+  device::Work step;
 };
 
 // One thread of the block, as device::BlockTeam wants it.
@@ -65,6 +67,8 @@ class EmulatedPlatform {
 
   unsigned thread() const { return thread_; }
   unsigned threads() const { return block_.threads; }
+  device::FoldLists& lists() { return block_.lists; }
+  device::Work& step() { return block_.step; }
   int polls() const { return 1; }
 
   bool syncOr(bool failed) { return block_.barrier.syncOr(thread_, turn_, failed); }

@@ -294,7 +294,7 @@ TEST_CASE("a launch that fails ends the communicator on all ranks", "[mock]") {
   Ranks ranks({0, 0});
   DeviceBuffer value(1);
   const CudaStream stream;
-  MockCuda::failFrom("cuLaunchKernel");
+  MockCuda::failFrom("cuLaunchKernelEx");
   CHECK(koloAllReduce(value.data(), value.data(), 1, koloInt32, koloSum, ranks[0], stream.get()) == koloSystemError);
   CHECK(messageHas("cuLaunchKernel"));
   MockCuda::failFrom("");

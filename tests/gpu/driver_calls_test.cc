@@ -252,8 +252,39 @@ TEST_CASE("what an operation that is captured costs in calls of the driver", "[m
   mine.launch(pair.stream(0));
   others.launch(pair.stream(1));
   pair.synchronize();
-  expectCost("all_reduce, captured, the first of a graph", first, 10, 1, 864);
-  expectCost("all_reduce, captured, the next", second, 9, 1, 864);
+  expectCost("all_reduce, captured, the first of a graph", first, 11, 1, 864);
+  expectCost("all_reduce, captured, the next", second, 10, 1, 864);
+}
+
+// Of a chain of launches: a wait for what was launched before the graph, the kernels, and one record.
+TEST_CASE("what is recorded behind captured launches is not waited for by the next one", "[mock][calls]") {
+  const MockScene scene(kRoomy);
+  const Pair pair;
+  const auto call = [&](int rank) { return pair.allReduce(rank); };
+  (void)pair.costOf(call);
+  const std::size_t launches = GENERATE(1u, 2u, 5u);
+  CUgraph graphs[2] = {};
+  for (int rank = 0; rank < 2; ++rank) {
+    CUDA_OK(cudaForTests().cuStreamBeginCapture(pair.stream(rank).raw(), CU_STREAM_CAPTURE_MODE_RELAXED));
+    for (std::size_t i = 0; i < launches; ++i) REQUIRE_OK(call(rank));
+    CUDA_OK(cudaForTests().cuStreamEndCapture(pair.stream(rank).raw(), &graphs[rank]));
+  }
+  for (const CUgraph graph : graphs) {
+    CHECK(MockCuda::nodesInARow(graph) == 1 + launches + 1);
+    CUDA_OK(cudaForTests().cuGraphDestroy(graph));
+  }
+}
+
+TEST_CASE("launches are in the remote domain of memory synchronisation, where a device has several", "[mock][calls]") {
+  const int domains = GENERATE(0, 1, 4);
+  MockCuda properties = kRoomy;
+  properties.syncDomains = domains;
+  const MockScene scene(properties);
+  const Pair pair;
+  for (int rank = 0; rank < 2; ++rank) REQUIRE_OK(pair.allReduce(rank));
+  pair.synchronize();
+  CHECK(MockCuda::launches() > 0);
+  CHECK(MockCuda::remoteLaunches() == (domains > 1 ? MockCuda::launches() : 0));
 }
 
 TEST_CASE("what an operation of a resident kernel costs in calls of the driver", "[mock][calls]") {

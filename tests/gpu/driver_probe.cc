@@ -10,6 +10,7 @@
 
 #include "executor/cuda/resident.h"
 #include "measure_ranks.h"
+#include "mock_cuda/cuda_for_tests.h"
 
 extern "C" const unsigned char koloKernels[];  // the image that the library loads
 
@@ -45,14 +46,15 @@ class Kernels {
 
   CUresult run(const LaunchParams& none, const ServeParams& serve, CUstream stream) const {
     void* arguments[] = {const_cast<LaunchParams*>(&none), const_cast<ServeParams*>(&serve)};
-    return driver().cuLaunchKernel(runBlocks_, 1, 1, 1, executor::cuda::kBlockThreads, 1, 1, 0, stream, arguments,
-                                   nullptr);
+    return cudaForTests().cuLaunchKernel(runBlocks_, 1, 1, 1, executor::cuda::kBlockThreads, 1, 1, 0, stream, arguments,
+                                         nullptr);
   }
   // A line, onto the one behind it.
   CUresult moveLine(unsigned char* at, CUstream stream) const {
     unsigned char* to = at + 64;
     void* arguments[] = {&to, &at};
-    return driver().cuLaunchKernel(moveLine_, 1, 1, 1, executor::cuda::kLineWords, 1, 1, 0, stream, arguments, nullptr);
+    return cudaForTests().cuLaunchKernel(moveLine_, 1, 1, 1, executor::cuda::kLineWords, 1, 1, 0, stream, arguments,
+                                         nullptr);
   }
 
  private:

@@ -82,7 +82,7 @@ TEST_CASE("a resident kernel tells the stream that an operation is done before i
                     .first = 1,
                     .idleNs = 0};
   void* arguments[] = {&none, &serve};
-  CUDA_OK(driver().cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream.raw(), arguments, nullptr));
+  CUDA_OK(cudaForTests().cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream.raw(), arguments, nullptr));
   stream.synchronize();
   REQUIRE(sigaction(SIGSEGV, &before, nullptr) == 0);
   CHECK(device::loadRelaxed(resident.done) == 1);

@@ -33,6 +33,7 @@ bool isJoined(const Capture& capture) {
   const std::vector<Graph::Node>& nodes = capture.graph->nodes;
   Nodes before = capture.origin->frontier;
   for (std::size_t node = nodes.size(); node-- > 0;) {
+    if (nodes[node].isAdded) continue;
     if (before.count(node) == 0) return false;
     before.insert(nodes[node].after.begin(), nodes[node].after.end());
   }
@@ -81,7 +82,10 @@ CUresult end(CUstream handle, CUgraph* graph) {
   return result;
 }
 
-CUresult info(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph) {
+// ends: of the nodes for which the next one waits; valid until the thread asks again.
+CUresult info(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
+              std::vector<CUgraphNode>& ends) {
+  ends.clear();
   const std::lock_guard lock(world->mutex);
   const auto stream = findStream(handle);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -93,6 +97,7 @@ CUresult info(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id, CU
   if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
   if (id != nullptr) *id = capture->id;
   if (graph != nullptr) *graph = reinterpret_cast<CUgraph>(capture->graph);
+  for (const std::size_t node : stream->frontier) ends.push_back(nodeHandle(node));
   return CUDA_SUCCESS;
 }
 
@@ -125,7 +130,6 @@ void abandonCapture(Stream& stream) {
 }
 
 void addCapture(drivers::CudaDriver& d) {
-  // What the nodes are that come next, the mock does not tell.
 #if CUDA_VERSION >= 13000
   d.cuStreamGetCaptureInfo = [](CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
                                 const CUgraphNode** nodes, const CUgraphEdgeData** edges, std::size_t* count) {
@@ -134,9 +138,11 @@ void addCapture(drivers::CudaDriver& d) {
   d.cuStreamGetCaptureInfo = [](CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
                                 const CUgraphNode** nodes, std::size_t* count) {
 #endif
-    if (nodes != nullptr) *nodes = nullptr;
-    if (count != nullptr) *count = 0;
-    return info(stream, status, id, graph);
+    static thread_local std::vector<CUgraphNode> ends;
+    const CUresult result = info(stream, status, id, graph, ends);
+    if (nodes != nullptr) *nodes = ends.data();
+    if (count != nullptr) *count = ends.size();
+    return result;
   };
   d.cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode* mode) {
     std::swap(*mode, threadMode);

@@ -11,6 +11,7 @@ namespace kolo::test {
 // As in drivers/cuda/driver.h, names are the driver's, and cuda.h makes the current version of each out of them.
 #define KOLO_CUDA_TEST_FUNCTIONS(X) \
   X(cuStreamBeginCapture)           \
+  X(cuLaunchKernel)                 \
   X(cuStreamEndCapture) X(cuGraphInstantiate) X(cuGraphLaunch) X(cuGraphExecDestroy) X(cuGraphDestroy)
 
 struct CudaForTests {

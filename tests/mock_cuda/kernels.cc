@@ -43,6 +43,8 @@ class MockPlatform {
 
   unsigned thread() const { return thread_; }
   unsigned threads() const { return block_.threads; }
+  device::FoldLists& lists() { return block_.state.lists; }
+  device::Work& step() { return block_.state.step; }
   int polls() const { return 16; }
   bool syncOr(bool value) { return block_.barrier.syncOr(thread_, parity_, value); }
   bool claim(device::Counter& counter) { return std::atomic_ref(counter.value).exchange(1) == 0; }

@@ -152,6 +152,7 @@ CUresult deviceAttribute(int* value, CUdevice_attribute which, CUdevice) {
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM: *value = 1; break;
+    case CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT: *value = properties.syncDomains; break;
     case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS: *value = properties.streamMemoryOps ? 1 : 0; break;
     default: *value = 0;
   }
@@ -248,6 +249,7 @@ CudaForTests makeForTests() {
   CudaForTests& d = plain<CudaForTests>;
   addCapture(d);
   addGraphs(d);
+  addLaunch(d);
   CudaForTests table;
 #define KOLO_MOCK_ENTRY(name) table.name = Entry<&CudaForTests::name>::of(#name);
   KOLO_CUDA_TEST_FUNCTIONS(KOLO_MOCK_ENTRY)
@@ -336,12 +338,23 @@ std::string MockCuda::remove() {
 
 std::uint64_t MockCuda::slices() { return world->slices.taken(); }
 std::uint64_t MockCuda::launches() { return world->launches; }
+std::uint64_t MockCuda::remoteLaunches() { return world->remoteLaunches; }
 std::uint64_t MockCuda::parameterBytes() { return world->parameterBytes; }
 
 std::map<std::string, std::uint64_t> MockCuda::calls() {
   std::map<std::string, std::uint64_t> calls;
   for (const auto& [function, count] : mock::counters()) calls[function] = count->load(std::memory_order_relaxed);
   return calls;
+}
+
+std::size_t MockCuda::nodesInARow(CUgraph graph) {
+  const std::lock_guard lock(world->mutex);
+  const auto& nodes = reinterpret_cast<const mock::Graph*>(graph)->nodes;
+  std::vector<std::size_t> upTo(nodes.size(), 1);
+  for (std::size_t node = 0; node < nodes.size(); ++node) {
+    for (const std::size_t before : nodes[node].after) upTo[node] = std::max(upTo[node], upTo[before] + 1);
+  }
+  return upTo.empty() ? 0 : *std::max_element(upTo.begin(), upTo.end());
 }
 
 unsigned MockCuda::mostBlocksAtOnce() {

@@ -30,6 +30,7 @@ struct MockCuda {
   bool timeSlices =
       false;  // one grid runs at a time, until all its blocks wait: as processes without MPS have the device
   bool streamMemoryOps = true;  // streams write and wait for words of 64 bits
+  int syncDomains = 4;          // of memory synchronisation
   bool lazyLoading = false;  // kernels are loaded when they are first launched, as by default; that waits for all that
                              // the device has to do
   bool blockingLaunches = false;  // a launch returns when the kernel has ended, as beneath some tools, and by
@@ -53,6 +54,10 @@ struct MockCuda {
   static std::string remove();
 
   static std::uint64_t launches();  // since install()
+  static std::uint64_t
+  remoteLaunches();  // those in the remote domain of memory synchronisation, captured ones included
+  static std::size_t nodesInARow(
+      CUgraph graph);  // of the longest chain of nodes each of which waits for the one before
   static std::uint64_t
   parameterBytes();  // of the kernels whose launches have been called for since, captured ones included
   // Of the library's table, by the driver's function; since the process began.

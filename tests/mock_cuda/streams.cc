@@ -165,6 +165,18 @@ CUresult launch(CUfunction function, unsigned blocks, unsigned, unsigned, unsign
   return result;
 }
 
+// Of the attributes the mock knows the domain of memory synchronisation. Of a device that has one domain it is wrong.
+CUresult launchEx(const CUlaunchConfig* config, CUfunction function, void** arguments, void** extra) {
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config->attrs[i];
+    if (attribute.id != CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN || world->properties.syncDomains < 2)
+      return CUDA_ERROR_INVALID_VALUE;
+    if (attribute.value.memSyncDomain == CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE) ++world->remoteLaunches;
+  }
+  return launch(function, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX, config->blockDimY,
+                config->blockDimZ, config->sharedMemBytes, config->hStream, arguments, extra);
+}
+
 // The pair of a write is its wait here, or the acquire load of a kernel or of the host.
 std::atomic_ref<std::uint64_t> counterAt(CUdeviceptr address) {
   return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(address));
@@ -208,27 +220,45 @@ CUresult destroyEvent(CUevent handle) {
   return world->events.erase(handle) == 0 ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
 }
 
-CUresult recordEvent(CUevent handle, CUstream streamHandle, unsigned flags) {
-  const bool external = flags == CU_EVENT_RECORD_EXTERNAL;
+// What records an event when it is executed.
+Bind recordOf(const std::shared_ptr<Event>& event) {
+  return [event]() -> Task {
+    const auto record = event->last = std::make_shared<Record>();
+    return [record] { record->completion.finish(); };
+  };
+}
+
+CUresult recordEvent(CUevent handle, CUstream streamHandle) {
   waitForRoom(streamHandle);
   const std::lock_guard lock(world->mutex);
   const auto event = findEvent(handle);
   const auto stream = findStream(streamHandle);
   if (event == nullptr || stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (event->device >= 0 && stream->device >= 0 && event->device != stream->device) return CUDA_ERROR_INVALID_HANDLE;
-  const bool capturing = stream->capture != nullptr;
-  if (external && !capturing) return CUDA_ERROR_INVALID_VALUE;
-  if (capturing && !external) {
+  if (stream->capture != nullptr) {
     if (stream->capture->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     event->last = std::make_shared<Record>();
     event->last->capture = stream->capture;
     event->last->frontier = stream->frontier;
     return CUDA_SUCCESS;
   }
-  return submitLocked(*stream, streamHandle, [event]() -> Task {
-    const auto record = event->last = std::make_shared<Record>();
-    return [record] { record->completion.finish(); };
-  });
+  return submitLocked(*stream, streamHandle, recordOf(event));
+}
+
+CUresult addRecordNode(CUgraphNode* node, CUgraph handle, const CUgraphNode* after, std::size_t count,
+                       CUevent eventHandle) {
+  const std::lock_guard lock(world->mutex);
+  auto* const graph = reinterpret_cast<Graph*>(handle);
+  const auto event = findEvent(eventHandle);
+  if (world->graphs.count(graph) == 0 || event == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Graph::Node added{.after = {}, .bind = recordOf(event), .isAdded = true};
+  for (const CUgraphNode* at = after; at != after + count; ++at) {
+    if (nodeOf(*at) >= graph->nodes.size()) return CUDA_ERROR_INVALID_VALUE;
+    added.after.insert(nodeOf(*at));
+  }
+  graph->nodes.push_back(std::move(added));
+  *node = nodeHandle(graph->nodes.size() - 1);
+  return CUDA_SUCCESS;
 }
 
 // A stream's wait for an event that was recorded in a capture: it joins.
@@ -396,14 +426,16 @@ void addStreams(drivers::CudaDriver& d) {
   d.cuStreamGetFlags = streamFlags;
   d.cuStreamWriteValue64 = writeValue;
   d.cuStreamWaitValue64 = waitValue;
-  d.cuLaunchKernel = launch;
+  d.cuLaunchKernelEx = launchEx;
 }
+
+void addLaunch(CudaForTests& d) { d.cuLaunchKernel = launch; }
 
 void addEvents(drivers::CudaDriver& d) {
   d.cuEventCreate = createEvent;
   d.cuEventDestroy = destroyEvent;
-  d.cuEventRecord = [](CUevent event, CUstream stream) { return recordEvent(event, stream, CU_EVENT_RECORD_DEFAULT); };
-  d.cuEventRecordWithFlags = recordEvent;
+  d.cuEventRecord = recordEvent;
+  d.cuGraphAddEventRecordNode = addRecordNode;
   d.cuEventQuery = queryEvent;
   d.cuEventSynchronize = synchronizeEvent;
   d.cuStreamWaitEvent = waitEvent;

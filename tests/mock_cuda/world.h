@@ -87,12 +87,16 @@ struct Graph {
   struct Node {
     Nodes after;
     Bind bind;
-    bool waits = false;  // for an external event
+    bool waits = false;    // for an external event
+    bool isAdded = false;  // to the graph, beside what streams have captured: no stream has to join it
   };
   std::vector<Node> nodes;                           // a node comes after all that it depends on
   std::vector<std::shared_ptr<UserObject>> objects;  // gives back its references with the last copy of the graph
   bool capturing = true;
 };
+
+inline CUgraphNode nodeHandle(std::size_t node) { return reinterpret_cast<CUgraphNode>(node + 1); }
+inline std::size_t nodeOf(CUgraphNode handle) { return reinterpret_cast<std::size_t>(handle) - 1; }
 
 struct GraphExec {
   std::shared_ptr<const Graph> graph;
@@ -203,7 +207,7 @@ struct World {
   CUresult failure = CUDA_ERROR_UNKNOWN;
   Broken broken{CUDA_SUCCESS};
   std::atomic<bool> calledFromDestructor{false};
-  std::atomic<std::uint64_t> launches{0}, parameterBytes{0}, userObjects{0}, lastId{0};
+  std::atomic<std::uint64_t> launches{0}, remoteLaunches{0}, parameterBytes{0}, userObjects{0}, lastId{0};
   std::vector<std::atomic<int>> contexts;  // holders of each device's primary context
   std::vector<std::mutex>
       contextLocks;  // each call in a context passes it; who waits for room in a queue has it. Taken with none held
@@ -269,6 +273,7 @@ void addCapture(drivers::CudaDriver& driver);
 void addGraphs(drivers::CudaDriver& driver);
 void addCapture(CudaForTests& table);
 void addGraphs(CudaForTests& table);
+void addLaunch(CudaForTests& table);
 const CudaForTests& mockedForTests();
 
 extern thread_local bool insideDestructor;  // of a user object

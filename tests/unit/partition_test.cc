@@ -33,6 +33,15 @@ void requireCover(std::uint64_t count, int n, Part part) {
   REQUIRE(at == count);
 }
 
+TEST_CASE("partition: quotients and remainders, of numbers below 2^32 and above") {
+  for (const std::uint64_t a : {0ull, 1ull, 63ull, 0xffffffffull, 0x100000000ull, 0x123456789abcdefull, ~0ull}) {
+    for (const std::uint64_t b : {1ull, 3ull, 64ull, 0xffffffffull, 0x100000001ull}) {
+      CHECK(kolo::device::quotient(a, b) == a / b);
+      CHECK(kolo::device::remainder(a, b) == a % b);
+    }
+  }
+}
+
 TEST_CASE("partition: aligned parts cover the range once, differ by at most a grain, and begin on grains") {
   for (const std::uint64_t count : kCounts) {
     for (int n = 1; n <= 200; n += n < 20 ? 1 : 37) {

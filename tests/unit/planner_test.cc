@@ -2,6 +2,7 @@
 #include "planner/planner.h"
 
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <string>
 
 #include "algorithms/names.h"
@@ -108,6 +109,38 @@ TEST_CASE("planner: where ranks share cores, data of some kilobytes comes from a
     CHECK(algorithm(65536, machineOf(2, 2)) ==
           Algorithm::kOneShot);  // the same, and nobody has to do with more than one other
   }
+}
+
+// Beside those of its steps: behind the headers and the slots that are given back last, or in each step with a partner
+// of its own.
+TEST_CASE("planner: a GPU's fences cost by steps, not by peers") {
+  const auto fences = [](Algorithm algorithm, bool direct, int ranks, Collective collective = Collective::kAllReduce) {
+    const Query query{.collective = collective, .bytes = 1024};
+    Machine machine = machineOf(ranks, ranks);
+    const double without = planner::predictUs(algorithm, direct, query, machine);
+    machine.fenceUs = 1;
+    return std::lround(planner::predictUs(algorithm, direct, query, machine) - without);
+  };
+  for (const int ranks : {2, 8, 64}) {
+    CHECK(fences(Algorithm::kOneShot, false, ranks) == 2);
+    CHECK(fences(Algorithm::kTwoShot, false, ranks) == 2);
+    CHECK(fences(Algorithm::kOneShot, true, ranks) == 0);
+    CHECK(fences(Algorithm::kTwoShot, true, ranks) == 0);
+    CHECK(fences(Algorithm::kRecursive, false, ranks, Collective::kBarrier) == 0);
+  }
+  CHECK(fences(Algorithm::kRecursive, false, 8) == 6);
+}
+
+TEST_CASE("planner: small operations use the blocks of a GPU that they can") {
+  Machine machine = machineOf(8, 8);
+  machine.channels = 21;
+  const auto channels = [&](std::uint64_t bytes) {
+    return planner::channelsFor(Algorithm::kTwoShot, {.collective = Collective::kAllReduce, .bytes = bytes}, machine);
+  };
+  CHECK(channels(0) == 1);
+  CHECK(channels(4096) == 1);
+  CHECK(channels(64 << 10) == 8);
+  CHECK(channels(1 << 20) == 21);
 }
 
 // As measured on 8 ranks and 2 cores (kolo-perf gather scatter --ranks 8): 16 us between windows, 29 through staging,

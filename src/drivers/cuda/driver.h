@@ -19,12 +19,12 @@ namespace kolo::drivers {
   X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxGetDevice)   \
   X(cuCtxEnablePeerAccess)                                                                                            \
   X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuModuleGetLoadingMode)                              \
-  X(cuOccupancyMaxActiveBlocksPerMultiprocessor) X(cuLaunchKernel)                                                    \
+  X(cuOccupancyMaxActiveBlocksPerMultiprocessor) X(cuLaunchKernelEx)                                                  \
   X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery) X(cuStreamWaitEvent)                   \
   X(cuStreamGetCtx) X(cuStreamGetId) X(cuStreamGetFlags) X(cuCtxSynchronize)                                          \
   X(cuStreamGetCaptureInfo) X(cuThreadExchangeStreamCaptureMode) X(cuStreamWriteValue64) X(cuStreamWaitValue64)       \
-  X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventRecordWithFlags) X(cuEventQuery) X(cuEventSynchronize) \
-  X(cuGraphRetainUserObject) X(cuUserObjectCreate)                                                                    \
+  X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize)                           \
+  X(cuGraphAddEventRecordNode) X(cuGraphRetainUserObject) X(cuUserObjectCreate)                                       \
   X(cuMemAlloc) X(cuMemFree) X(cuMemGetAddressRange) X(cuPointerGetAttributes)                                        \
   X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostRegister) X(cuMemHostUnregister) X(cuMemHostGetDevicePointer)         \
   X(cuMemGetAllocationGranularity) X(cuMemCreate) X(cuMemRelease) X(cuMemRetainAllocationHandle)                      \

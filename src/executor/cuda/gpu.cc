@@ -102,6 +102,9 @@ Status Gpu::load() {
   int rings = 0;
   KOLO_CUDA(driver_, cuDeviceGetAttribute, (&rings, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device_));
   canRing_ = rings != 0;
+  int domains = 0;
+  (void)driver_.cuDeviceGetAttribute(&domains, CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT, device_);  // nor this
+  hasDomains_ = domains > 1;
   int clockKhz = 0, widthBits = 0, cacheBytes = 0;
   KOLO_CUDA(driver_, cuDeviceGetAttribute, (&clockKhz, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, device_));
   KOLO_CUDA(driver_, cuDeviceGetAttribute, (&widthBits, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, device_));
@@ -134,13 +137,31 @@ Status Gpu::launchFew(CUfunction kernel, const LaunchParams& params, unsigned bl
   static_cast<LaunchHead&>(few) = params;
   if (params.apart == nullptr) std::copy_n(params.works, params.count, few.works);
   void* arguments[] = {&few};  // the driver copies it
-  KOLO_CUDA(driver_, cuLaunchKernel, (kernel, blocks, 1, 1, kBlockThreads, 1, 1, 0, stream, arguments, nullptr));
-  return {};
+  return launchKernel(kernel, blocks, kBlockThreads, stream, arguments);
 }
 
 Status Gpu::launch(const LaunchParams& params, const ServeParams& serve, unsigned blocks, CUstream stream) const {
   void* arguments[] = {const_cast<LaunchParams*>(&params), const_cast<ServeParams*>(&serve)};
-  KOLO_CUDA(driver_, cuLaunchKernel, (runBlocks_, blocks, 1, 1, kBlockThreads, 1, 1, 0, stream, arguments, nullptr));
+  return launchKernel(runBlocks_, blocks, kBlockThreads, stream, arguments);
+}
+
+// In the remote domain of memory synchronisation, where the device has several: a fence of system scope waits for the
+// stores of all kernels in its own domain. So this kernel's fences do not wait for what the program's kernels store
+// meanwhile, nor theirs for stores to peers. Nothing less than system scope orders memory between two domains, and the
+// kernels use nothing less between blocks (device/atomics.h); the beginning and the end of a kernel order all.
+Status Gpu::launchKernel(CUfunction kernel, unsigned blocks, unsigned threads, CUstream stream,
+                         void** arguments) const {
+  CUlaunchAttribute domain{};
+  domain.id = CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN;
+  domain.value.memSyncDomain = CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE;
+  CUlaunchConfig config{};
+  config.gridDimX = blocks;
+  config.blockDimX = threads;
+  config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
+  config.hStream = stream;
+  config.attrs = &domain;
+  config.numAttrs = hasDomains_ ? 1 : 0;
+  KOLO_CUDA(driver_, cuLaunchKernelEx, (&config, kernel, arguments, nullptr));
   return {};
 }
 
@@ -317,7 +338,7 @@ Status Gpu::upload(CUdeviceptr to, const void* from, std::uint64_t bytes) const 
 Status Gpu::moveLine(void* to, const void* from) const {
   const Current current(*this);
   void* arguments[] = {&to, &from};
-  KOLO_CUDA(driver_, cuLaunchKernel, (moveLine_, 1, 1, 1, kLineWords, 1, 1, 0, copies_, arguments, nullptr));
+  KOLO_TRY(launchKernel(moveLine_, 1, kLineWords, copies_, arguments));
   KOLO_CUDA(driver_, cuStreamSynchronize, (copies_));
   return {};
 }

@@ -169,6 +169,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   Status load();
   Status launch(const LaunchParams& params, const ServeParams& serve, unsigned blocks, CUstream stream) const;
   Status launchFew(CUfunction kernel, const LaunchParams& params, unsigned blocks, CUstream stream) const;
+  Status launchKernel(CUfunction kernel, unsigned blocks, unsigned threads, CUstream stream, void** arguments) const;
   Status tryKernels();
   Status tryLaunches(Control& control, ServeParams serve);
 
@@ -178,6 +179,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   CUuuid uuid_{};
   bool mps_ = false;
   bool canRing_ = false;
+  bool hasDomains_ = false;  // of memory synchronisation
   bool launchesBlock_ = false;
   CUcontext context_ = nullptr;
   CUmodule module_ = nullptr;

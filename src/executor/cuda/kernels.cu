@@ -62,10 +62,12 @@ class CudaPlatform {
     std::uint64_t sinceNs = 0;
   };
 
-  __device__ explicit CudaPlatform(Control& control) : control_(control) {}
+  __device__ CudaPlatform(Control& control, BlockState& state) : control_(control), state_(state) {}
 
   __device__ unsigned thread() const { return threadIdx.x; }
   __device__ unsigned threads() const { return blockDim.x; }
+  __device__ device::FoldLists& lists() { return state_.lists; }
+  __device__ device::Work& step() { return state_.step; }
   __device__ bool syncOr(bool value) { return __syncthreads_or(value) != 0; }
   __device__ int polls() const { return 256; }
   __device__ bool claim(device::Counter& counter) {
@@ -103,6 +105,7 @@ class CudaPlatform {
 
  private:
   Control& control_;
+  BlockState& state_;
   std::uint64_t timeoutNs_ = 0;
 };
 
@@ -136,7 +139,7 @@ __device__ constexpr CastTable kCastTable = makeCastTable();
 class ListPlatform : public CudaPlatform {
  public:
   static constexpr bool kServesLists = true;
-  __device__ explicit ListPlatform(Control& control) : CudaPlatform(control) {}
+  __device__ ListPlatform(Control& control, BlockState& state) : CudaPlatform(control, state) {}
 
   __device__ void castRows(const device::BlockIndex& index, const device::RowMove& move) {
     kCastTable.function[move.dstDatatype][move.srcDatatype](index, move);
@@ -152,7 +155,7 @@ class ListPlatform : public CudaPlatform {
 extern "C" __global__ void __launch_bounds__(kolo::executor::cuda::kBlockThreads, 1)
     koloRunFew(const __grid_constant__ kolo::executor::cuda::FewParams launch) {
   __shared__ kolo::executor::cuda::BlockState state;
-  kolo::executor::cuda::CudaPlatform platform(*launch.control);
+  kolo::executor::cuda::CudaPlatform platform(*launch.control, state);
   kolo::executor::cuda::runBlock(platform, launch, launch.list(), static_cast<int>(blockIdx.x), state);
 }
 
@@ -160,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(kolo::executor::cuda::kBlockThreads
     koloRunBlocks(const __grid_constant__ kolo::executor::cuda::LaunchParams launch,
                   const __grid_constant__ kolo::executor::cuda::ServeParams serve) {
   __shared__ kolo::executor::cuda::BlockState state;
-  kolo::executor::cuda::CudaPlatform platform(*launch.control);
+  kolo::executor::cuda::CudaPlatform platform(*launch.control, state);
   kolo::executor::cuda::runKernel(platform, launch, serve, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x),
                                   state);
 }
@@ -168,7 +171,7 @@ extern "C" __global__ void __launch_bounds__(kolo::executor::cuda::kBlockThreads
 extern "C" __global__ void __launch_bounds__(kolo::executor::cuda::kBlockThreads, 1)
     koloRunLists(const __grid_constant__ kolo::executor::cuda::FewParams launch) {
   __shared__ kolo::executor::cuda::BlockState state;
-  kolo::executor::cuda::ListPlatform platform(*launch.control);
+  kolo::executor::cuda::ListPlatform platform(*launch.control, state);
   kolo::executor::cuda::runBlock(platform, launch, launch.list(), static_cast<int>(blockIdx.x), state);
 }
 

@@ -64,8 +64,8 @@ Status LaunchOrder::begin(CUstream stream, const Capture& capture) {
   if (!capture.active) {
     replaysAreOver_ = captured_ && graphs_ != nullptr && graphs_->load(std::memory_order_acquire) == 0;  // [graph gone]
     if (!isInOrder(capture)) KOLO_CUDA(driver, cuStreamWaitEvent, (stream, last_, CU_EVENT_WAIT_DEFAULT));
-  } else if (const CUevent last = lastIn(capture); last != nullptr) {
-    KOLO_CUDA(driver, cuStreamWaitEvent, (stream, last, CU_EVENT_WAIT_DEFAULT));
+  } else if (const CapturedLaunch* const last = lastIn(capture); last != nullptr) {
+    KOLO_CUDA(driver, cuStreamWaitEvent, (stream, last->event, CU_EVENT_WAIT_DEFAULT));
   } else {
     KOLO_CUDA(driver, cuStreamWaitEvent, (stream, last_, CU_EVENT_WAIT_EXTERNAL));
   }
@@ -91,31 +91,48 @@ Status LaunchOrder::record(CUstream stream, const Capture& capture) {
   captured_ = true;
   orderedSince_ = false;
   if (countsGraphs_ && lastIn(capture) == nullptr) KOLO_TRY(countGraph(capture.graph));
-  KOLO_CUDA(driver, cuEventRecordWithFlags, (last_, stream, CU_EVENT_RECORD_EXTERNAL));
-  return setLastIn(capture, stream);
+  KOLO_ASSIGN(const CUgraphNode record, addRecord(capture, stream));
+  return setLastIn(capture, stream, record);
+}
+
+// What records last_ in each replay, behind the launch that has just been captured. It is a leaf of the graph: the
+// stream's next kernel does not wait for it, as it would for a record that the stream captured. The record behind the
+// next launch does: so the last record of a replay is the one behind its last launch.
+Result<CUgraphNode> LaunchOrder::addRecord(const Capture& capture, CUstream stream) const {
+  const drivers::CudaDriver& driver = gpu_->driver();
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUgraphNode* ends = nullptr;
+  std::size_t count = 0;
+  KOLO_CUDA(driver, cuStreamGetCaptureInfo, (stream, &status, nullptr, nullptr, &ends, nullptr, &count));
+  std::vector<CUgraphNode> after(ends, ends + count);
+  if (const CapturedLaunch* const last = lastIn(capture); last != nullptr) after.push_back(last->record);
+  CUgraphNode record = nullptr;
+  KOLO_CUDA(driver, cuGraphAddEventRecordNode, (&record, capture.graph, after.data(), after.size(), last_));
+  return record;
 }
 
 // nullptr: nothing was launched in this capture yet.
-CUevent LaunchOrder::lastIn(const Capture& capture) const {
+const LaunchOrder::CapturedLaunch* LaunchOrder::lastIn(const Capture& capture) const {
   const auto found = std::find_if(captures_.begin(), captures_.end(),
                                   [&](const CapturedLaunch& launch) { return launch.capture == capture.id; });
-  return found != captures_.end() ? found->event : nullptr;
+  return found != captures_.end() ? &*found : nullptr;
 }
 
 // Captures may be interleaved, so each has its own event; that of the one with the oldest launch is used again when
 // there are too many.
-Status LaunchOrder::setLastIn(const Capture& capture, CUstream stream) {
+Status LaunchOrder::setLastIn(const Capture& capture, CUstream stream, CUgraphNode record) {
   const drivers::CudaDriver& driver = gpu_->driver();
   auto place = std::find_if(captures_.begin(), captures_.end(),
                             [&](const CapturedLaunch& launch) { return launch.capture == capture.id; });
   if (place == captures_.end() && captures_.size() < kMostCaptures) {
     CUevent event = nullptr;
     KOLO_CUDA(driver, cuEventCreate, (&event, CU_EVENT_DISABLE_TIMING));
-    place = captures_.insert(captures_.end(), CapturedLaunch{.capture = 0, .event = event});
+    place = captures_.insert(captures_.end(), CapturedLaunch{.capture = 0, .event = event, .record = nullptr});
   }
   if (place == captures_.end()) --place;
   std::rotate(captures_.begin(), place, place + 1);
   captures_.front().capture = capture.id;
+  captures_.front().record = record;
   KOLO_CUDA(driver, cuEventRecord, (captures_.front().event, stream));
   return {};
 }

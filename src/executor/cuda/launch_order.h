@@ -62,13 +62,15 @@ class LaunchOrder {
   struct CapturedLaunch {
     std::uint64_t capture = 0;  // id
     CUevent event = nullptr;
+    CUgraphNode record = nullptr;  // of last_, behind it
   };
   static constexpr std::size_t kMostCaptures = 16;  // that may be interleaved: nobody tells when one has ended
 
   bool mayReplay() const;
   Status countGraph(CUgraph graph);
-  CUevent lastIn(const Capture& capture) const;
-  Status setLastIn(const Capture& capture, CUstream stream);
+  const CapturedLaunch* lastIn(const Capture& capture) const;
+  Status setLastIn(const Capture& capture, CUstream stream, CUgraphNode record);
+  Result<CUgraphNode> addRecord(const Capture& capture, CUstream stream) const;
   Status record(CUstream stream, const Capture& capture);
   Status passMilestone(CUstream stream);
 

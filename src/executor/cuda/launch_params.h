@@ -70,6 +70,8 @@ KOLO_DEVICE void moveWord(device::Counter* to, const device::Counter* from, unsi
 struct BlockState {
   LaunchParams launch;  // the one that the resident kernel executes
   device::Work work;
+  device::Work step;  // of an algorithm of several
+  device::FoldLists lists;
   device::Fault fault;
   std::uint64_t served;  // launches that the resident kernel's block has executed; its leader's
 };

@@ -1,0 +1,79 @@
+// Staging with several peers in one step of an algorithm: what each needs is waited for side by side, all slots are
+// filled or emptied, and then all peers are told at once. So a block of a GPU has one fence for a step, whatever the
+// number of peers: the threads of a warp, each of which tells a peer, go through the fence together. A team of one
+// thread goes through the peers one after the other, and tells each as soon as it can.
+//
+// peerAt(i) is peer i of `count`; all threads call with the same arguments. A peer has at most one chunk in a step.
+#pragma once
+
+#include <cstdint>
+
+#include "device/chunks.h"
+#include "device/exchange.h"
+#include "device/folds.h"
+#include "device/headers.h"
+#include "device/host_device.h"
+#include "device/slots.h"
+#include "device/views.h"
+#include "device/work.h"
+
+namespace kolo::device {
+
+// After the team's stores into slots and loads out of them: tell(link, i) for each peer, behind one fence.
+template <class Team, class PeerAt, class Tell>
+KOLO_DEVICE void tellAll(Exchange<Team>& exchange, int count, const PeerAt& peerAt, const Tell& tell) {
+  exchange.team().sync();
+  exchange.team().spread(count, [&](int i) {
+    if (exchange.failed()) return;
+    fenceStores();  // [chunk], [credit]: by each thread, for the stores behind it are its own
+    tell(exchange.linkTo(peerAt(i)), i);
+  });
+}
+
+// Each peer gets pieceFor(peer), this rank's contribution to what it folds; nothing, where that is empty.
+template <class Team, class PeerAt, class PieceFor>
+KOLO_DEVICE void sendToAll(Exchange<Team>& exchange, int count, const PeerAt& peerAt, const PieceFor& pieceFor) {
+  if constexpr (Exchange<Team>::kIsOneThread) {
+    for (int i = 0; i < count; ++i) send(exchange, peerAt(i), pieceFor(peerAt(i)));
+  } else {
+    Team& team = exchange.team();
+    team.sync();  // the counters of the last primitive are settled
+    team.spread(count, [&](int i) {
+      if (pieceFor(peerAt(i)).bytes != 0) acquireAlone(exchange, exchange.linkTo(peerAt(i)));
+    });
+    KOLO_ROLLED
+    for (int i = 0; i < count && !exchange.failed(); ++i) {
+      const ConstPiece piece(pieceFor(peerAt(i)));
+      if (piece.bytes != 0) contribute(exchange, freeSlot(exchange, peerAt(i)), piece);
+    }
+    tellAll(exchange, count, peerAt, [&](Link& link, int i) {
+      const std::uint64_t bytes = pieceFor(peerAt(i)).bytes;
+      if (bytes != 0) publish(exchange, link, bytes);
+    });
+  }
+}
+
+// Each peer's chunk into pieceFrom(peer), which is empty where it sends none.
+template <class Team, class PeerAt, class PieceFrom>
+KOLO_DEVICE void recvFromAll(Exchange<Team>& exchange, int count, const PeerAt& peerAt, const PieceFrom& pieceFrom) {
+  if constexpr (Exchange<Team>::kIsOneThread) {
+    for (int i = 0; i < count; ++i) recv(exchange, peerAt(i), pieceFrom(peerAt(i)));
+  } else {
+    Team& team = exchange.team();
+    team.sync();
+    team.spread(count, [&](int i) {
+      if (pieceFrom(peerAt(i)).bytes != 0) awaitAlone(exchange, exchange.linkTo(peerAt(i)));
+    });
+    KOLO_ROLLED
+    for (int i = 0; i < count && !exchange.failed(); ++i) {
+      const Piece piece = pieceFrom(peerAt(i));
+      if (piece.bytes != 0)
+        move(exchange, piece.data, filledSlot(exchange, peerAt(i)), piece.bytes, exchange.work().streaming);
+    }
+    tellAll(exchange, count, peerAt, [&](Link& link, int i) {
+      if (pieceFrom(peerAt(i)).bytes != 0) release(exchange, link);
+    });
+  }
+}
+
+}  // namespace kolo::device
