@@ -480,7 +480,9 @@ KOLO_API koloResult_t koloCommDestroy(koloComm_t comm);
 KOLO_API koloResult_t koloCommRevoke(koloComm_t comm, const char* reason);
 /* Makes every operation of comm, on all ranks, return koloAborted in bounded time; then frees comm.
  * Parameters: comm: the handle is dead afterwards.
- * The call waits until calls of other threads on comm have returned, and never for other ranks.
+ * The call never waits for other ranks. It waits for calls of other threads on comm, and for operations on streams, for
+ * 50 milliseconds at most. What takes longer keeps its buffers (rule 5), and comm is freed behind it. Examples are a
+ * function of the caller (rule 11), and an operation on a stream that waits for one of another communicator.
  * Errors: koloInvalidUsage inside a group and inside a function of the caller (rule 11). */
 KOLO_API koloResult_t koloCommAbort(koloComm_t comm);
 /* Tells whether comm has failed.

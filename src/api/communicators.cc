@@ -1,10 +1,14 @@
 // Version, unique ids, and the life of communicators.
 #include <algorithm>
+#include <chrono>
+#include <exception>
+#include <future>
 #include <thread>
 
 #include "api/guard.h"
 #include "api/ownership.h"
 #include "base/of_thread.h"
+#include "base/quiet_thread.h"
 #include "bootstrap/control.h"
 #include "comm/factory.h"
 
@@ -12,6 +16,8 @@ namespace kolo::api {
 namespace {
 
 constexpr int kMostRanks = 4096;
+// How long an abort waits for what ends by itself.
+constexpr std::chrono::milliseconds kAbortPatience{50};
 
 Status checkRanks(int ranks) {
   if (ranks >= 1 && ranks <= kMostRanks) return {};
@@ -59,16 +65,40 @@ void destroy(koloComm_t comm, comm::Communicator* communicator) {
   delete communicator;
 }
 
+// Frees a communicator that this rank has given up, as soon as no call has it any more. What keeps a call may be
+// another rank: that for whose operation, on another communicator, a stream waits before it comes to this one, or that
+// whose process runs the hub and does not answer a farewell. So a thread of its own waits, and this one for no longer
+// than kAbortPatience. Where there is no thread, this one has to wait.
+void destroyInTime(koloComm_t comm, comm::Communicator* communicator) {
+  const auto waitAndFree = [comm, communicator] {
+    communicator->turn().drain();
+    destroy(comm, communicator);
+  };
+  std::future<void> freed;
+  try {
+    std::packaged_task<void()> task([waitAndFree] {
+      caller.isLibrarys = true;
+      waitAndFree();
+    });
+    freed = task.get_future();
+    startQuietly(std::move(task)).detach();
+  } catch (const std::exception&) {
+    return waitAndFree();
+  }
+  (void)freed.wait_for(kAbortPatience);
+}
+
 Status refuseEnd() {
   KOLO_TRY(refuseInGroupOrReduction());
   return refuseInNotice();
 }
 
-// Makes every operation fail, on all ranks. reason: "", or more words.
-void revoke(comm::Communicator& communicator, const char* function, const std::string& reason) {
-  communicator.failureState().fail({error(koloAborted, "rank {} called {} on communicator {}{}{}", communicator.rank(),
-                                          function, communicator.options().name, reason.empty() ? "" : ": ", reason),
-                                    communicator.membership().jobRank(communicator.rank())});
+// Makes every operation fail, on all ranks. reason: "", or more words. Returns with what.
+Status revoke(comm::Communicator& communicator, const char* function, const std::string& reason) {
+  Status why = error(koloAborted, "rank {} called {} on communicator {}{}{}", communicator.rank(), function,
+                     communicator.options().name, reason.empty() ? "" : ": ", reason);
+  communicator.failureState().fail({why, communicator.membership().jobRank(communicator.rank())});
+  return why;
 }
 
 }  // namespace
@@ -259,7 +289,7 @@ KOLO_API koloResult_t koloCommDestroy(koloComm_t comm) {
 KOLO_API koloResult_t koloCommRevoke(koloComm_t comm, const char* reason) {
   return guard(__func__, [&, function = __func__]() -> Status {
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
-    revoke(*communicator, function, reason == nullptr ? "" : reason);
+    (void)revoke(*communicator, function, reason == nullptr ? "" : reason);
     return {};
   });
 }
@@ -269,9 +299,8 @@ KOLO_API koloResult_t koloCommAbort(koloComm_t comm) {
     KOLO_TRY(refuseEnd());
     comm::Communicator* const communicator = communicators.retire(reinterpret_cast<std::uintptr_t>(comm));
     if (communicator == nullptr) return notACommunicator(comm);  // of several threads, one gets it
-    revoke(*communicator, function, "");
-    communicator->turn().drain();
-    destroy(comm, communicator);
+    communicator->endsByAbort()->raise(revoke(*communicator, function, ""));
+    destroyInTime(comm, communicator);
     return {};
   });
 }

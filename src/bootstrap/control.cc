@@ -50,7 +50,8 @@ class MemberControl final : public Control {
   }
 
   Result<std::vector<std::string>> allGather(std::uint64_t key, std::uint64_t sequence, const std::vector<int>& members,
-                                             int index, std::string_view mine, int timeoutMs) override;
+                                             int index, std::string_view mine, int timeoutMs,
+                                             Interrupt* interrupt) override;
 
   void subscribe(std::uint64_t key, const std::vector<int>& members, std::function<void(const Failure&)> onFailure,
                  std::function<std::string(int, std::string_view)> onQuestion, std::uint64_t family) override {
@@ -125,7 +126,7 @@ Status MemberControl::check(const std::vector<int>& members, int index, std::str
 
 Result<std::vector<std::string>> MemberControl::allGather(std::uint64_t key, std::uint64_t sequence,
                                                           const std::vector<int>& members, int index,
-                                                          std::string_view mine, int timeoutMs) {
+                                                          std::string_view mine, int timeoutMs, Interrupt* interrupt) {
   KOLO_TRY(check(members, index, mine));
   if (members.size() == 1) return std::vector<std::string>{std::string(mine)};
   const auto exchange = std::make_shared<Exchange>();
@@ -141,6 +142,8 @@ Result<std::vector<std::string>> MemberControl::allGather(std::uint64_t key, std
                                                                .ranks(members)
                                                                .text(mine)
                                                                .take());
+  const Interrupt::Scope scope(interrupt, exchange->over);
+  if (interrupt != nullptr && interrupt->isRaised()) return exchange->over.status();
   const bool posted = reactor_.post([link = link_, id = MemberLink::ExchangeKey(key, sequence), exchange, request] {
     link->gather(id, exchange, request);
   });
@@ -149,8 +152,10 @@ Result<std::vector<std::string>> MemberControl::allGather(std::uint64_t key, std
     const WhileLent lent;
     return exchange->over.wait(deadline);
   }();
-  if (!isOver) {
+  // After an interruption the exchange may be over for the reactor, too: it then has nothing to withdraw.
+  if (!isOver || (interrupt != nullptr && interrupt->isRaised()))
     (void)reactor_.post([link = link_, id = MemberLink::ExchangeKey(key, sequence)] { link->withdraw(id); });
+  if (!isOver) {
     return error(koloInProgress,
                  "the job's hub, in {}, did not answer within {} ms (KOLO_INIT_TIMEOUT_MS) in an exchange of ranks {}",
                  hub_, patienceMs, describeRanks(members));

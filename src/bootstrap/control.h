@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "bootstrap/interrupt.h"
 
 namespace kolo::bootstrap {
 
@@ -67,13 +68,14 @@ class Control {
   // differ; with koloTimeout naming those still missing (timeoutMs <= 0: no deadline). Several may be in flight with
   // different (key, sequence), and one that failed otherwise than by a report may be done over. Not from a callback.
   // With any of these errors no other caller succeeds with this one's blob. koloInProgress: the hub has not answered in
-  // time, and the others may have succeeded.
+  // time, and the others may have succeeded. interrupt: once it is raised, the call returns its error, and the others
+  // may have succeeded; null: nothing raises it.
   // Sequences from kPartialSequence on: callers of one key may give different members, with different sequences, and a
   // rank waits in one such exchange of the key at a time. Two callers that are members of each other's exchanges would
   // wait for each other in vain: both exchanges end with koloMismatch.
   virtual Result<std::vector<std::string>> allGather(std::uint64_t key, std::uint64_t sequence,
                                                      const std::vector<int>& members, int index, std::string_view mine,
-                                                     int timeoutMs) = 0;
+                                                     int timeoutMs, Interrupt* interrupt = nullptr) = 0;
 
   // From now on `onFailure` is called for each death of one of `members` and for each failure that any rank reports for
   // this key, until unsubscribe; deaths and failures of before are delivered at once. Each failure once; of those

@@ -186,6 +186,7 @@ void Communicator::begin() {
       membership_.key, membership_.members, [this](const bootstrap::Failure& failure) { failure_.hear(failure); },
       [this](int asker, std::string_view question) { return answer(asker, question); }, membership_.family);
   traffic_->begin(*messages_);
+  membership_.interrupt = failure_.interrupt();  // no longer that of the communicator from which it was made
   isMade_ = true;
   log::debug("communicator {}: rank {} of {}, transport {}, {} slots of {} bytes for each peer", options_.name, rank(),
              ranks(), peers_->transportNames(), layout_.slots, layout_.slotBytes);

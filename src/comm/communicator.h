@@ -83,6 +83,8 @@ class Communicator final {
   Status failure() const { return failure_.status(); }
   bool failed() const { return failure_.isSet(); }
   FailureState& failureState() { return failure_; }
+  // Ends the exchanges of calls that a failed communicator allows: this rank ends it.
+  const std::shared_ptr<bootstrap::Interrupt>& endsByAbort() const { return endsByAbort_; }
 
   Waiter& waiter() { return *waiter_; }
   Traffic& traffic() { return *traffic_; }
@@ -117,6 +119,7 @@ class Communicator final {
   const InUse inUse_;
   Membership membership_;
   Options options_;
+  const std::shared_ptr<bootstrap::Interrupt> endsByAbort_ = std::make_shared<bootstrap::Interrupt>();
   FailureState failure_;
   Planning planning_;
   ArenaLayout layout_;

@@ -99,7 +99,7 @@ Result<Owned> shrink(Communicator& parent, const std::vector<int>& excluded, con
     key = mixKeys(key, static_cast<std::uint64_t>(rank));
     ranks.push_back(rank);
   }
-  Child child(parent, key);
+  Child child(parent, key, parent.endsByAbort());
   child.setMembers(std::move(ranks));
   return undertake(child.membership(), [&]() -> Result<Owned> {
     KOLO_ASSIGN(Options options, Options::make(config, &parent.options()));

@@ -42,7 +42,8 @@ std::uint64_t keyOf(Communicator& parent, std::uint64_t child, int color) {
 class Split {
  public:
   Split(Communicator& parent, int color, int key, std::uint64_t number)
-      : parent_(parent), color_(color), key_(key), number_(number), child_(parent, keyOf(parent, number, color)) {}
+      : parent_(parent), color_(color), key_(key), number_(number),
+        child_(parent, keyOf(parent, number, color), parent.failureState().interrupt()) {}
 
   const Membership& membership() const { return child_.membership(); }
 

@@ -52,11 +52,13 @@ void FailureState::hear(const bootstrap::Failure& failure) {
     if (isOfMember && failure.isDeath) dead_[static_cast<std::size_t>(at)] = true;
     recordLocked(mine);
   }
+  if (!failure.isDeath) interrupt_->raise(mine.why);
   log::info("communicator {} has failed on rank {}: {}", name_, membership_.rank, mine.why.message());
 }
 
 void FailureState::fail(const bootstrap::Failure& failure) {
   record(failure);
+  interrupt_->raise(failure.why);
   if (membership_.control == nullptr) return;
   const bool isTold = insist([&] { membership_.control->reportFailure(membership_.key, failure, membership_.family); });
   if (!isTold) log::warn("communicator {}: there is no memory to tell the other ranks of its failure", name_);

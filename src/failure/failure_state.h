@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -34,6 +35,8 @@ class FailureState {
   void fail(const bootstrap::Failure& failure);
   // Records what the control plane says of another rank, or of this one.
   void hear(const bootstrap::Failure& failure);
+  // Raised when a rank tells a failure, which ends the exchanges of the communicator's key; not by a death.
+  const std::shared_ptr<bootstrap::Interrupt>& interrupt() const { return interrupt_; }
   // Whether the peer has died, or somebody could not go on because of it.
   bool isReported(int peer) const;
   // The ranks that have died, in ascending order.
@@ -46,6 +49,7 @@ class FailureState {
   const links::Membership& membership_;
   const std::string& name_;
   const std::function<void()> stopRunning_;
+  const std::shared_ptr<bootstrap::Interrupt> interrupt_ = std::make_shared<bootstrap::Interrupt>();
   std::atomic<std::uint32_t> stop_{0};
   mutable std::mutex mutex_;  // of what follows
   Status first_;

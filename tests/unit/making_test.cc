@@ -154,6 +154,48 @@ TEST_CASE("a rank that fails behind the exchanges of a split over shared memory 
   expectAllMade(makers.make(std::ref(worker)));
 }
 
+// The other rank comes to the exchange only when the call has returned. What koloCommAbort does is done here by its
+// parts, for a communicator of these has no handle.
+TEST_CASE("an abort ends a call that makes a communicator, in whichever exchange it waits for a rank", "[threads]") {
+  const char* const transports = GENERATE("shm", "tcp");
+  for (const Way& way : {bySplit(), byShrink(), byGroup()}) {
+    int steps = 0;
+    for (bool isHeld = true; isHeld; steps += isHeld) {
+      INFO(way.name << " by " << transports << ", rank 1 does not come to exchange " << steps + 1);
+      Makers makers(2, optionsFor(transports));
+      makers.control(1).failAt(FaultyControl::Fault::kLate, steps + 1);
+      std::vector<Status> statuses(2);
+      std::atomic<int> returned{0};
+      std::vector<std::thread> threads;
+      for (const int rank : {0, 1}) {
+        threads.emplace_back([&, rank] {
+          statuses[static_cast<std::size_t>(rank)] = way.make(makers.whole(rank)).status();
+          ++returned;
+        });
+      }
+      while (!makers.control(1).isHeld() && returned < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      isHeld = makers.control(1).isHeld();
+      if (isHeld) {
+        comm::Communicator& whole = makers.whole(0);
+        const Status why = error(koloAborted, "rank 0 has had enough");
+        whole.failureState().fail({why, 0});
+        whole.endsByAbort()->raise(why);
+      }
+      threads[0].join();
+      makers.control(1).release();
+      threads[1].join();
+      INFO(statuses[0].message() << "; " << statuses[1].message());
+      if (!isHeld) {
+        expectAllMade(statuses);
+        continue;
+      }
+      CHECK(statuses[0].code() == koloAborted);
+      CHECK(statuses[1].message().find("rank 0 has had enough") != std::string::npos);
+    }
+    CHECK(steps >= 1);
+  }
+}
+
 TEST_CASE("a transport that fails in any call on one rank is left by both ends of the pair, or all ranks say why",
           "[threads]") {
   const Late late(8);
