@@ -365,16 +365,19 @@ KOLO_API koloResult_t koloCommInitFromEnv(koloComm_t* comm, const koloConfig_t* 
  * communicator that has this rank. */
 KOLO_API koloResult_t koloCommSplit(koloComm_t comm, int color, int key, koloComm_t* newcomm,
                                     const koloConfig_t* config);
-/* Makes a communicator of the ranks of comm that are not excluded. Collective over these ranks.
- * It works when excluded ranks are dead and when comm has failed.
- * Parameters:
- *   excludeRanks  array of excludeCount ranks of comm, without the caller; read by the call
+/* Makes a communicator of the ranks of comm that are not excluded, and live. Collective over these ranks.
+ * It works when comm has failed or was revoked. The callers first agree on who is left, as koloCommAgree does, so that
+ * a dead rank is excluded whether the callers know of its death or not. Parameters:
+ *   excludeRanks  array of excludeCount ranks of comm, without the caller; read by the call. Ranks that live are given
+ *                 by all callers alike. Dead ones need not be given.
  *   excludeCount  0..n-1
  *   newcomm       place for the handle; the caller destroys it
  *   config        options; NULL: those of comm
  * The call waits until all remaining ranks have called it. Each wait for them ends after KOLO_INIT_TIMEOUT_MS.
  * Errors: koloInvalidCount, koloInvalidRank. koloInvalidUsage if a rank excludes itself, and inside a group. The
- *   errors of koloCommInitRank. */
+ *   errors of koloCommInitRank, among them koloRemoteError if a rank dies after the ranks have agreed: all survivors
+ * may call koloCommShrink again. Those of koloCommAgree. The method is that of MPIX_Comm_shrink of ULFM (Open MPI 5).
+ */
 KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, int excludeCount, koloComm_t* newcomm,
                                      const koloConfig_t* config);
 /* Makes a group: a communicator of listed ranks of parent. Collective over the listed ranks alone.
@@ -485,11 +488,26 @@ KOLO_API koloResult_t koloCommRevoke(koloComm_t comm, const char* reason);
  * function of the caller (rule 11), and an operation on a stream that waits for one of another communicator.
  * Errors: koloInvalidUsage inside a group and inside a function of the caller (rule 11). */
 KOLO_API koloResult_t koloCommAbort(koloComm_t comm);
+/* Agrees on flags among the ranks of comm that live. Collective over these ranks.
+ * It works when comm has failed or was revoked, and gives all survivors the same flags and the same result, whoever
+ * dies meanwhile. For flags of a communicator that works, koloVote is faster. Parameters: flags: the caller's flags, in
+ * host memory on every communicator; the call writes the bitwise AND of the flags of all ranks that took part. A rank
+ * that dies before it has given its flags takes no part. Result: koloSuccess if all ranks of comm took part but those
+ * which koloCommFailedRanks had told of on each rank that took part. Else koloRemoteError: flags are agreed all the
+ * same, and koloCommFailedRanks then tells on every rank at least which ranks took no part. So that function
+ * acknowledges failures, as MPIX_Comm_ack_failed does. The call waits until all ranks that live have called it. Each
+ * wait for them ends after KOLO_INIT_TIMEOUT_MS. It has a place in the order of operations on comm (rule 6), and lends
+ * others its turn while it waits. Errors, with which flags are not written: koloInvalidUsage inside a group.
+ * koloTimeout names the ranks that live and have not called. koloMismatch if a rank calls koloCommShrink.
+ * koloUnreachable if a rank has left the job, or the process has ended that relays control messages (koloGetUniqueId).
+ * koloAborted if another thread of this rank aborts comm. The method is that of MPIX_Comm_agree of ULFM (Open MPI 5).
+ */
+KOLO_API koloResult_t koloCommAgree(koloComm_t comm, uint64_t* flags);
 /* Tells whether comm has failed.
  * Parameters: asyncError: place for koloSuccess, or for the error that comm has failed with. */
 KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* asyncError);
-/* Tells which ranks of comm have died, as far as this rank has been told.
- * These are the ranks to exclude from koloCommShrink. A rank whose host has been silent for KOLO_SILENCE_MS counts as
+/* Tells which ranks of comm have died, as far as this rank has been told, and acknowledges that (koloCommAgree).
+ * koloCommShrink leaves them out. A rank whose host has been silent for KOLO_SILENCE_MS counts as
  * dead, and so does one whose connection to the process of rank 0 has broken. Ranks that live are not among them, even
  * if comm has failed because of them: ranks that have destroyed comm, and ranks to which another link has broken.
  * Parameters:

@@ -10,6 +10,7 @@
 #include "base/of_thread.h"
 #include "base/quiet_thread.h"
 #include "bootstrap/control.h"
+#include "comm/agreement.h"
 #include "comm/factory.h"
 
 namespace kolo::api {
@@ -324,12 +325,20 @@ KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* async
   });
 }
 
+KOLO_API koloResult_t koloCommAgree(koloComm_t comm, uint64_t* flags) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(checkResult("flags", flags));
+    KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
+    return inTurn(*communicator, [&] { return comm::agreeOnFlags(*communicator, flags); });
+  });
+}
+
 KOLO_API koloResult_t koloCommFailedRanks(koloComm_t comm, int* ranks, int* count) {
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("ranks", ranks));
     KOLO_TRY(checkResult("count", count));
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
-    const std::vector<int> failed = communicator->failureState().dead();
+    const std::vector<int> failed = communicator->failureState().acknowledge();
     std::copy(failed.begin(), failed.end(), ranks);
     *count = static_cast<int>(failed.size());
     return {};

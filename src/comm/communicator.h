@@ -89,8 +89,10 @@ class Communicator final {
   Waiter& waiter() { return *waiter_; }
   Traffic& traffic() { return *traffic_; }
 
-  // Number for the next split or shrink, alike on all ranks.
+  // Number for the next split, alike on all ranks.
   std::uint64_t nextChild() { return ++children_; }
+  // Of the last shrink in which this rank took part; the ranks of the next one agree on a larger number.
+  std::uint64_t& lastShrink() { return shrinks_; }
   // The groups of its ranks. REQUIRES: the turn.
   Subgroups& subgroups() { return subgroups_; }
   // The owners of its handle, and who made it.
@@ -141,7 +143,7 @@ class Communicator final {
   Requests requests_{*this, turn_};
   Workers workers_;
 
-  std::uint64_t children_ = 0;
+  std::uint64_t children_ = 0, shrinks_ = 0;
   Subgroups subgroups_;
   References references_;
   bool allMapped_ = true;  // all ranks reach all others' memory by mapped links

@@ -7,10 +7,14 @@
 
 #include "base/quiet_thread.h"
 #include "base/settings.h"
+#include "comm/agreement.h"
 #include "comm/child.h"
 
 namespace kolo::comm {
 namespace {
+
+// A rank that proposes more would let the numbers begin anew.
+constexpr std::uint64_t kMostShrinks = std::uint64_t{1} << 48;
 
 int initTimeoutMs() { return static_cast<int>(settings::integer("KOLO_INIT_TIMEOUT_MS")); }
 
@@ -90,21 +94,30 @@ Result<std::vector<Owned>> createAll(int ranks, const Options& options) {
   return communicators;
 }
 
-// The parent may have failed: the child shares nothing with it.
+// The parent may have failed: the child shares nothing with it. Ranks may have taken part in different numbers of
+// shrinks that came to nothing, so the largest number that one proposes counts.
 Result<Owned> shrink(Communicator& parent, const std::vector<int>& excluded, const koloConfig_t* config) {
-  std::uint64_t key = mixKeys(mixKeys(parent.membership().key, parent.nextChild()), ~std::uint64_t{0});
-  std::vector<int> ranks;
-  for (int rank = 0; rank < parent.ranks(); ++rank) {
-    if (std::find(excluded.begin(), excluded.end(), rank) != excluded.end()) continue;
-    key = mixKeys(key, static_cast<std::uint64_t>(rank));
-    ranks.push_back(rank);
+  Result<Options> options = withoutExceptions([&] { return Options::make(config, &parent.options()); });
+  KOLO_ASSIGN(Agreement agreement, withoutExceptions([&] {
+                return agree(
+                    parent, excluded,
+                    {.purpose = Statement::kShrink, .verdict = options.status(), .value = parent.lastShrink() + 1});
+              }));
+  for (std::size_t i = 0; i < agreement.statements.size(); ++i) {
+    const std::uint64_t number = agreement.statements[i].value;
+    if (number == 0 || number > kMostShrinks) {
+      return error(koloRemoteError, "rank {} of {} proposes {} as the number of its next shrink, expected 1 to {}",
+                   agreement.ranks[i], parent.options().name, number, kMostShrinks);
+    }
+    parent.lastShrink() = std::max(parent.lastShrink(), number);
   }
+  std::uint64_t key = mixKeys(mixKeys(parent.membership().key, parent.lastShrink()), ~std::uint64_t{0});
+  for (const int rank : agreement.ranks) key = mixKeys(key, static_cast<std::uint64_t>(rank));
   Child child(parent, key, parent.endsByAbort());
-  child.setMembers(std::move(ranks));
-  return undertake(child.membership(), [&]() -> Result<Owned> {
-    KOLO_ASSIGN(Options options, Options::make(config, &parent.options()));
-    if (config == nullptr || config->name == nullptr) options.name = parent.options().name + "/shrunk";
-    return child.make(options);
+  child.setMembers(std::move(agreement.ranks));
+  return undertake(child.membership(), [&] {
+    if (config == nullptr || config->name == nullptr) options.value().name = parent.options().name + "/shrunk";
+    return child.make(options.value());
   });
 }
 

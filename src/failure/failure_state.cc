@@ -6,6 +6,17 @@
 #include "base/log.h"
 
 namespace kolo::failure {
+namespace {
+
+std::vector<int> ranksIn(const std::vector<bool>& set) {
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < set.size(); ++rank) {
+    if (set[rank]) ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
+}
+
+}  // namespace
 
 Status FailureState::status() const {
   const std::lock_guard lock(mutex_);
@@ -32,11 +43,18 @@ bool FailureState::isReported(int peer) const {
 
 std::vector<int> FailureState::dead() const {
   const std::lock_guard lock(mutex_);
-  std::vector<int> ranks;
-  for (std::size_t rank = 0; rank < dead_.size(); ++rank) {
-    if (dead_[rank]) ranks.push_back(static_cast<int>(rank));
-  }
-  return ranks;
+  return ranksIn(dead_);
+}
+
+std::vector<int> FailureState::acknowledge() {
+  const std::lock_guard lock(mutex_);
+  acknowledged_ = dead_;
+  return ranksIn(acknowledged_);
+}
+
+std::vector<int> FailureState::acknowledged() const {
+  const std::lock_guard lock(mutex_);
+  return ranksIn(acknowledged_);
 }
 
 void FailureState::hear(const bootstrap::Failure& failure) {

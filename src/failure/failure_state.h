@@ -25,7 +25,8 @@ class FailureState {
   // the thread that records the failure: what runs must end.
   FailureState(const links::Membership& membership, const std::string& name, std::function<void()> stop)
       : membership_(membership), name_(name), stopRunning_(std::move(stop)),
-        reported_(static_cast<std::size_t>(membership.ranks())), dead_(reported_.size()) {}
+        reported_(static_cast<std::size_t>(membership.ranks())), dead_(reported_.size()),
+        acknowledged_(reported_.size()) {}
 
   // Costs a load: operations ask before they begin, and while they wait.
   bool isSet() const { return stop_.load(std::memory_order_acquire) != 0; }  // [stop]
@@ -41,6 +42,10 @@ class FailureState {
   bool isReported(int peer) const;
   // The ranks that have died, in ascending order.
   std::vector<int> dead() const;
+  // The same, and notes that the program is told of them.
+  std::vector<int> acknowledge();
+  // Those of which it has been told.
+  std::vector<int> acknowledged() const;
 
  private:
   void record(const bootstrap::Failure& failure);
@@ -53,7 +58,7 @@ class FailureState {
   std::atomic<std::uint32_t> stop_{0};
   mutable std::mutex mutex_;  // of what follows
   Status first_;
-  std::vector<bool> reported_, dead_;  // by rank
+  std::vector<bool> reported_, dead_, acknowledged_;  // by rank
 };
 
 }  // namespace kolo::failure

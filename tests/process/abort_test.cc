@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <fstream>
 #include <functional>
@@ -121,6 +122,11 @@ const std::map<std::string, std::function<koloResult_t(koloComm_t part)>>& calls
          koloComm_t made = nullptr;
          MUST_OK(koloCommRevoke(part, "to shrink it"));
          return koloCommShrink(part, nullptr, 0, &made, nullptr);
+       }},
+      {"agree",
+       [](koloComm_t part) {
+         std::uint64_t flags = 1;
+         return koloCommAgree(part, &flags);
        }},
       {"group",
        [](koloComm_t part) {
