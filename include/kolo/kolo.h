@@ -380,6 +380,35 @@ KOLO_API koloResult_t koloCommSplit(koloComm_t comm, int color, int key, koloCom
  */
 KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, int excludeCount, koloComm_t* newcomm,
                                      const koloConfig_t* config);
+/* Makes an id by which new processes join the ranks of comm, in koloCommGrow.
+ * One rank of comm calls it, and hands the id to the new processes by any channel. All that koloGetUniqueId says of its
+ * id holds for this one: the process of this rank must live until all have joined, and relays the control messages of
+ * the new communicator while it lives. An id serves one koloCommGrow.
+ * Parameters: uniqueId: place for the id.
+ * Errors: those of koloGetUniqueId. The failure of comm, if it has failed. */
+KOLO_API koloResult_t koloCommGetUniqueId(koloComm_t comm, koloUniqueId* uniqueId);
+/* Makes a larger communicator: of all ranks of comm, which keep their numbers, and of new processes. Collective over
+ * both. comm stays as it is; the caller destroys it when it is not needed any more.
+ * Parameters:
+ *   comm      a rank of it: the communicator that grows; a new process: KOLO_COMM_NULL
+ *   nranks    the number of ranks afterwards, the same for all: more than comm has, and 4096 at most
+ *   uniqueId  the id of koloCommGetUniqueId. A new process gives it. Of the ranks of comm, the one that has made it
+ *             gives it; the others give NULL or the same id.
+ *   rank      a rank of comm: -1, or its number; a new process: a number that comm does not have, below nranks, each
+ *             exactly once
+ *   newcomm   place for the handle; the caller destroys it
+ *   config    options; NULL: those of comm, and for a new process the settings of the environment
+ * The call waits until all have called it. Each wait for others ends after KOLO_INIT_TIMEOUT_MS. On the ranks of comm
+ * it has a place in the order of operations on comm. Errors: those of koloCommInitRank; koloTimeout names the new ranks
+ * that have not come. The failure of comm, which new processes are told too.
+ *   - On all ranks of comm, and none of it makes comm fail: koloMismatch if they give different nranks or ids.
+ *     koloInvalidArgument if none of them gives an id, or not one of koloCommGetUniqueId.
+ *   - koloInvalidRankCount if nranks is not larger than comm, and if a new process gives another one.
+ *   - koloInvalidRank before anything is sent, also if a new process gives a number that comm has.
+ *   - koloInvalidUsage inside a group.
+ * The method is that of ncclCommGrow (NCCL 2.29). */
+KOLO_API koloResult_t koloCommGrow(koloComm_t comm, int nranks, const koloUniqueId* uniqueId, int rank,
+                                   koloComm_t* newcomm, const koloConfig_t* config);
 /* Makes a group: a communicator of listed ranks of parent. Collective over the listed ranks alone.
  * Ranks of parent that are not in the list do not call it, and are not waited for. The list's order is the order of the
  * new ranks. For example, with the list {1, 0} rank 1 of parent becomes rank 0, the root of a broadcast from 0.

@@ -29,6 +29,9 @@ Status initRank(koloComm_t* comm, int ranks, const koloUniqueId& id, int rank, c
   KOLO_TRY(checkResult("comm", comm));
   KOLO_TRY(checkRanks(ranks));
   if (rank < 0 || rank >= ranks) return error(koloInvalidRank, "rank is {}, expected 0..{}", rank, ranks - 1);
+  const Result<int> old = bootstrap::oldRanksOf(id);
+  if (old.ok() && old.value() != 0)
+    return error(koloInvalidArgument, "the id is of koloCommGetUniqueId, with which koloCommGrow is to be called");
   const Result<comm::Options> options = comm::Options::make(config, nullptr);
   const auto create = [comm, ranks, id, rank, options]() -> Status {
     const InUse inUse;
@@ -87,6 +90,34 @@ void destroyInTime(koloComm_t comm, comm::Communicator* communicator) {
     return waitAndFree();
   }
   (void)freed.wait_for(kAbortPatience);
+}
+
+// What nranks and rank may be where a communicator of `old` ranks grows. Its own ranks give -1, or the number they
+// have.
+Status checkGrowth(int old, int ranks, int rank, int own) {
+  KOLO_TRY(checkRanks(ranks));
+  if (ranks <= old) {
+    return error(koloInvalidRankCount, "nranks is {}, expected more than the {} of the communicator that grows", ranks,
+                 old);
+  }
+  if (own >= 0 && rank != -1 && rank != own)
+    return error(koloInvalidRank, "rank is {}, expected -1 or the caller's, {}", rank, own);
+  if (own < 0 && (rank < old || rank >= ranks)) {
+    return error(koloInvalidRank, "rank is {}, expected {}..{}: the first {} are those of the communicator that grows",
+                 rank, old, ranks - 1, old);
+  }
+  return {};
+}
+
+// A new process's part in growing.
+Status joinGrown(koloComm_t* newcomm, int ranks, const koloUniqueId* id, int rank, const koloConfig_t* config) {
+  if (id == nullptr) return error(koloInvalidPointer, "uniqueId is NULL, expected that of koloCommGetUniqueId");
+  KOLO_ASSIGN(const int old, bootstrap::oldRanksOf(*id));
+  if (old == 0) return error(koloInvalidArgument, "the id is of koloGetUniqueId, expected one of koloCommGetUniqueId");
+  KOLO_TRY(checkGrowth(old, ranks, rank, -1));
+  const InUse inUse;
+  KOLO_ASSIGN(comm::Owned grown, comm::createFromId(*id, rank, ranks, comm::Options::make(config, nullptr)));
+  return deliver(newcomm, std::move(grown));
 }
 
 Status refuseEnd() {
@@ -268,6 +299,35 @@ KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, i
     }
     KOLO_ASSIGN(comm::Owned child, inTurn(*parent, [&] { return comm::shrink(*parent, excluded, config); }));
     return deliver(newcomm, std::move(child));
+  });
+}
+
+KOLO_API koloResult_t koloCommGetUniqueId(koloComm_t comm, koloUniqueId* uniqueId) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(checkResult("uniqueId", uniqueId));
+    KOLO_ASSIGN(const Pin<comm::Communicator> parent, find(comm));
+    if (parent->failed()) return parent->failure();
+    KOLO_ASSIGN(*uniqueId, bootstrap::createUniqueId(false, parent->ranks()));
+    return {};
+  });
+}
+
+KOLO_API koloResult_t koloCommGrow(koloComm_t comm, int nranks, const koloUniqueId* uniqueId, int rank,
+                                   koloComm_t* newcomm, const koloConfig_t* config) {
+  if (comm == KOLO_COMM_NULL) {
+    return guardProcess(__func__, [&]() -> Status {
+      KOLO_TRY(checkResult("newcomm", newcomm));
+      KOLO_TRY(refuseInGroupOrReduction());
+      return joinGrown(newcomm, nranks, uniqueId, rank, config);
+    });
+  }
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(checkResult("newcomm", newcomm));
+    KOLO_TRY(refuseInGroupOrReduction());
+    KOLO_ASSIGN(const Pin<comm::Communicator> parent, find(comm));
+    KOLO_TRY(checkGrowth(parent->ranks(), nranks, rank, parent->rank()));
+    KOLO_ASSIGN(comm::Owned grown, inTurn(*parent, [&] { return comm::grow(*parent, nranks, uniqueId, config); }));
+    return deliver(newcomm, std::move(grown));
   });
 }
 

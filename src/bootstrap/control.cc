@@ -215,7 +215,9 @@ bool lacksSecret(const IdContents& contents) { return contents.isSecretGiven && 
 
 // Until the rank has joined; false: the time is over. Rank 0 hears meanwhile of those that have no way to the hub.
 bool awaitJoined(MemberLink& link, const koloUniqueId& id, const IdContents& contents, int rank, int ranks,
-                 Clock::time_point end) {
+                 Clock::time_point end, Interrupt* interrupt) {
+  const Interrupt::Scope scope(interrupt, link.joined());
+  const WhileLent lent;
   while (!link.joined().wait(rank == 0 ? std::min(end, Clock::now() + kWordInterval) : end)) {
     if (Clock::now() >= end) return false;
     if (const std::optional<PublishedFailure> word = takeWord(id, rank)) {
@@ -235,7 +237,7 @@ void awaitTold(const Secret& secret, int timeoutMs) {
 }
 
 Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContents& contents, int rank, int ranks,
-                                         int timeoutMs) {
+                                         int timeoutMs, Interrupt* interrupt) {
   KOLO_TRY(refuseIfForkedInUse());
   const auto deadline = Clock::now() + std::chrono::milliseconds(patience(timeoutMs));
   if (lacksSecret(contents)) {
@@ -264,7 +266,7 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
       reactor.value()->call([&] { link->start(std::move(dialled.value().socket), dialled.value().session); });
   if (!called) return error(koloInvalidUsage, "the process is exiting");
   Status status;
-  if (awaitJoined(*link, id, contents, rank, ranks, deadline + kAnswerGrace)) {
+  if (awaitJoined(*link, id, contents, rank, ranks, deadline + kAnswerGrace, interrupt)) {
     status = link->joined().status();
   } else {
     status =
@@ -285,7 +287,7 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
 
 }  // namespace
 
-Result<koloUniqueId> createUniqueId(bool isOfThisHost) {
+Result<koloUniqueId> createUniqueId(bool isOfThisHost, int oldRanks) {
   KOLO_TRY(initialiseCrypto());
   // Not everybody who makes an id was started by a launcher; and ranks that this one knows nothing of may get the id.
   const Result<LauncherJob> job = isOfThisHost ? Result<LauncherJob>(LauncherJob()) : readLauncher();
@@ -296,17 +298,25 @@ Result<koloUniqueId> createUniqueId(bool isOfThisHost) {
   if (hasGivenSecret()) secret = givenSecret(tagOf(secret));
   KOLO_ASSIGN(IdContents contents, startHub(secret, 0, isOfThisHost ? loopbackHere() : std::nullopt));
   contents.isSecretGiven = hasGivenSecret();
+  contents.oldRanks = static_cast<std::uint32_t>(oldRanks);
   return encodeId(contents);
 }
 
-Result<std::shared_ptr<Control>> join(const koloUniqueId& id, int rank, int ranks, int timeoutMs) {
+Result<int> oldRanksOf(const koloUniqueId& id) {
+  KOLO_TRY(initialiseCrypto());
+  KOLO_ASSIGN(const IdContents contents, decodeId(id));
+  return static_cast<int>(contents.oldRanks);
+}
+
+Result<std::shared_ptr<Control>> join(const koloUniqueId& id, int rank, int ranks, int timeoutMs,
+                                      Interrupt* interrupt) {
   KOLO_TRY(initialiseCrypto());
   KOLO_ASSIGN(const IdContents contents, decodeId(id));
   if (ranks < 1 || ranks > kMaxRanks) {
     return error(koloInvalidRankCount, "{} ranks, expected 1..{}", ranks, kMaxRanks);
   }
   if (rank < 0 || rank >= ranks) return error(koloInvalidRank, "rank {}, expected 0..{}", rank, ranks - 1);
-  Result<std::shared_ptr<Control>> result = joinHub(id, contents, rank, ranks, timeoutMs);
+  Result<std::shared_ptr<Control>> result = joinHub(id, contents, rank, ranks, timeoutMs, interrupt);
   if (!result.ok() && result.status().code() != koloTimeout) awaitTold(contents.secret, timeoutMs);
   KOLO_TRY(finishRendezvous(id, contents.secret, rank, result.status()));
   return result;

@@ -108,13 +108,18 @@ class Control {
 
 // Makes an id and starts its hub in this process. isOfThisHost: all ranks are on this host, which the hub then listens
 // to alone, unless KOLO_INTERFACE says otherwise. Without it, koloInvalidEnvironment if the launcher says that ranks
-// are on several hosts, and no secret is given.
-Result<koloUniqueId> createUniqueId(bool isOfThisHost = false);
+// are on several hosts, and no secret is given. oldRanks: 0; or the ranks of the communicator that grows by this id,
+// and that are to be the first of the job.
+Result<koloUniqueId> createUniqueId(bool isOfThisHost = false, int oldRanks = 0);
+// What it was given. Errors: those of join() about the id.
+Result<int> oldRanksOf(const koloUniqueId& id);
 
-// Joins the job as one of its ranks; blocks until all `ranks` have joined. Errors: koloInvalidArgument (not an id),
+// Joins the job as one of its ranks; blocks until all `ranks` have joined, or the interrupt is raised, which may be
+// null. Errors: koloInvalidArgument (not an id),
 // koloUnreachable (address, why), koloDuplicateRank, koloInvalidRankCount (ranks disagree on their number, both
 // printed), koloTimeout (names the missing ranks), koloMismatch (library versions differ, both printed).
-Result<std::shared_ptr<Control>> join(const koloUniqueId& id, int rank, int ranks, int timeoutMs);
+Result<std::shared_ptr<Control>> join(const koloUniqueId& id, int rank, int ranks, int timeoutMs,
+                                      Interrupt* interrupt = nullptr);
 
 // In place of join(), of a rank that cannot take part: the ranks that wait for it are told why, and return at once.
 // Looks for the hub for ten seconds at most, and no longer than joining may take. Returns `why`.

@@ -46,16 +46,21 @@ std::uint64_t mixKeys(std::uint64_t key, std::uint64_t value) {
   return key;
 }
 
-Result<Owned> createFromId(const koloUniqueId& id, int rank, int ranks, const Result<Options>& options) {
+Result<Owned> createFromId(const koloUniqueId& id, int rank, int ranks, const Result<Options>& options,
+                           const std::shared_ptr<bootstrap::Interrupt>& interrupt) {
   if (!options.ok()) return bootstrap::decline(id, rank, ranks, initTimeoutMs(), options.status());
   Result<std::shared_ptr<bootstrap::Control>> joined =
-      withoutExceptions([&] { return bootstrap::join(id, rank, ranks, initTimeoutMs()); });
+      withoutExceptions([&] { return bootstrap::join(id, rank, ranks, initTimeoutMs(), interrupt.get()); });
   if (joined.status().code() == koloOutOfMemory)  // the others would wait for this rank
     return bootstrap::decline(id, rank, ranks, initTimeoutMs(), joined.status());
   KOLO_TRY(joined.status());
   const std::shared_ptr<bootstrap::Control> control = leavingAtTheEnd(joined.take());
-  Membership membership{
-      .control = control, .key = keyOf(*control), .members = {}, .rank = rank, .initTimeoutMs = initTimeoutMs()};
+  Membership membership{.control = control,
+                        .key = keyOf(*control),
+                        .members = {},
+                        .rank = rank,
+                        .initTimeoutMs = initTimeoutMs(),
+                        .interrupt = interrupt};
   return undertake(membership, [&] {
     membership.members.resize(static_cast<std::size_t>(ranks));
     std::iota(membership.members.begin(), membership.members.end(), 0);

@@ -1,4 +1,4 @@
-// What survivors agree on, whoever is killed meanwhile, and how they go on without the dead.
+// What survivors agree on, whoever is killed meanwhile, and how they go on: without the dead, and with new processes.
 #include <signal.h>
 #include <unistd.h>
 
@@ -75,6 +75,100 @@ int agreeWhileKilled(const std::vector<std::string>& arguments) {
 }
 KOLO_ROLE(agreeWhileKilled);
 
+std::string inHex(const koloUniqueId& id) {
+  std::string text;
+  for (const char each : id.internal) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(each));
+    text += digits;
+  }
+  return text;
+}
+
+koloUniqueId ofHex(const std::string& text) {
+  koloUniqueId id{};
+  for (std::size_t i = 0; i < sizeof id.internal; ++i)
+    id.internal[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+  return id;
+}
+
+// Works until a rank is lost, goes on without it, and later with a new one in its place.
+int loseAndGrow(const std::vector<std::string>&) {
+  koloComm_t world = nullptr, rest = nullptr, grown = nullptr;
+  int rank = -1, ranks = 0;
+  MUST_OK(koloCommInitFromEnv(&world, nullptr));
+  MUST_OK(koloCommCount(world, &ranks));
+  std::vector<int> ones(100000, 1), sums(ones.size());
+  koloResult_t result = koloSuccess;
+  for (int i = 0; result == koloSuccess; ++i) {
+    if (i == 2) std::printf("ready\n"), std::fflush(stdout);
+    result = koloAllReduce(ones.data(), sums.data(), ones.size(), koloInt32, koloSum, world, nullptr);
+  }
+  MUST(result == koloRemoteError || result == koloAborted);
+  MUST_OK(koloCommRevoke(world, "a rank is lost"));
+  MUST_OK(koloCommShrink(world, nullptr, 0, &rest, nullptr));
+  koloCommDestroy(world);
+  expectSum(rest, ranks - 1);
+  std::uint64_t flags = 6;
+  MUST_OK(koloCommUserRank(rest, &rank));
+  if (rank == 1) flags = 3;
+  MUST_OK(koloCommAgree(rest, &flags));
+  MUST(flags == 2);
+  koloUniqueId id{};
+  if (rank == 0) {
+    MUST_OK(koloCommGetUniqueId(rest, &id));
+    std::printf("id %s\n", inHex(id).c_str());
+    std::fflush(stdout);
+  }
+  MUST_OK(koloCommGrow(rest, ranks, rank == 0 ? &id : nullptr, -1, &grown, nullptr));
+  int now = -1;
+  MUST_OK(koloCommUserRank(grown, &now));
+  MUST(now == rank);
+  expectSum(grown, ranks);
+  expectSum(rest, ranks - 1);
+  MUST_OK(koloCommDestroy(rest));
+  expectSum(grown, ranks);
+  MUST_OK(koloCommDestroy(grown));
+  return 0;
+}
+KOLO_ROLE(loseAndGrow);
+
+// arguments: the id, its rank, the number of ranks
+int joinGrown(const std::vector<std::string>& arguments) {
+  const koloUniqueId id = ofHex(arguments[0]);
+  const int rank = std::stoi(arguments[1]), ranks = std::stoi(arguments[2]);
+  koloComm_t grown = nullptr;
+  MUST_OK(koloCommGrow(KOLO_COMM_NULL, ranks, &id, rank, &grown, nullptr));
+  int now = -1;
+  MUST_OK(koloCommUserRank(grown, &now));
+  MUST(now == rank);
+  expectSum(grown, ranks);
+  expectSum(grown, ranks);
+  MUST_OK(koloCommDestroy(grown));
+  return 0;
+}
+KOLO_ROLE(joinGrown);
+
+void loseOneAndGrow(const std::string& transports, int victim) {
+  INFO(transports << ", rank " << victim << " is killed");
+  Job job(4, "loseAndGrow", {}, {{"KOLO_TRANSPORTS", transports}});
+  job.waitForLine("ready");
+  job[victim].signal(SIGKILL);
+  REQUIRE(job[0].waitForLine("id ", kPatience));
+  const std::string& said = job[0].output();
+  const std::size_t at = said.find("id ") + 3;
+  Process added("joinGrown", {said.substr(at, 2 * KOLO_UNIQUE_ID_BYTES), "3", "4"}, {{"KOLO_TRANSPORTS", transports}});
+  const Ended ended = added.wait(kPatience);
+  INFO("the new process, status " << ended.status << ":\n" << ended.output);
+  CHECK(ended.exitedWith(0));
+  for (int rank = 0; rank < job.size(); ++rank) {
+    if (rank == victim) continue;
+    const Ended survivor = job.wait(rank);
+    INFO("rank " << rank << ", status " << survivor.status << ":\n" << survivor.output);
+    CHECK(survivor.exitedWith(0));
+  }
+}
+
 std::vector<std::string> agreedLines(const std::string& output) {
   std::vector<std::string> lines;
   std::istringstream text(output);
@@ -120,5 +214,11 @@ TEST_CASE("survivors agree on the same flags with the same result, whoever is ki
       INFO(transports << ", " << how << ", " << kills << " are killed");
       killInAgreements(transports, how, kills, random);
     }
+  }
+}
+
+TEST_CASE("a job that loses a rank goes on without it, takes in a new process, and ends well", "[optimised]") {
+  for (const char* const transports : {"shm", "tcp"}) {
+    for (const int victim : {3, 1}) loseOneAndGrow(transports, victim);
   }
 }

@@ -427,6 +427,25 @@ TEST_CASE("a rank that says nonsense in an agreement is named, and nothing comes
   CHECK(honestHears(said(Statement::kFlags, 2), false).message() == "");
 }
 
+TEST_CASE("an id that is none, and that a rank gives to grow a communicator by, is refused", "[lies]") {
+  for (const std::size_t bytes : {std::size_t{5}, std::size_t{KOLO_UNIQUE_ID_BYTES}, std::size_t{100000}}) {
+    Couple couple("shm");
+    Status status;
+    couple.onBoth([&](Communicator& rank) {
+      if (rank.rank() == kHonest) {
+        status = grow(rank, 3, nullptr, nullptr).status();
+        return;
+      }
+      links::BlobWriter call;
+      call.put(std::int32_t{koloSuccess}).putText("").put(std::int32_t{3}).putText(std::string(bytes, 'K'));
+      (void)rank.membership().allGather(call.text());
+    });
+    INFO(status.message());
+    CHECK(status.code() == (bytes == KOLO_UNIQUE_ID_BYTES ? koloInvalidArgument : koloRemoteError));
+    CHECK_FALSE(couple.honest().failed());
+  }
+}
+
 TEST_CASE("a rank that asks in the name of another gets, and takes, none of its arrays", "[lies]") {
   SentArrays sent, ofOne;
   sent.add(1, "for rank 1");
