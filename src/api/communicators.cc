@@ -360,7 +360,7 @@ KOLO_API koloResult_t koloCommAbort(koloComm_t comm) {
     KOLO_TRY(refuseEnd());
     comm::Communicator* const communicator = communicators.retire(reinterpret_cast<std::uintptr_t>(comm));
     if (communicator == nullptr) return notACommunicator(comm);  // of several threads, one gets it
-    communicator->endsByAbort()->raise(revoke(*communicator, function, ""));
+    communicator->failureState().abortInterrupt()->raise(revoke(*communicator, function, ""));
     destroyInTime(comm, communicator);
     return {};
   });

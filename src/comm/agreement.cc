@@ -43,7 +43,7 @@ Result<std::vector<std::string>> meet(Communicator& communicator, const std::vec
   const auto own = std::find(living.begin(), living.end(), communicator.rank());
   return whole.control->allGather(key, bootstrap::kPartialSequence | list, members,
                                   static_cast<int>(own - living.begin()), mine, whole.initTimeoutMs,
-                                  communicator.endsByAbort().get());
+                                  communicator.failureState().abortInterrupt().get());
 }
 
 void nap(std::int64_t& ns) {

@@ -83,16 +83,16 @@ class Communicator final {
   Status failure() const { return failure_.status(); }
   bool failed() const { return failure_.isSet(); }
   FailureState& failureState() { return failure_; }
-  // Ends the exchanges of calls that a failed communicator allows: this rank ends it.
-  const std::shared_ptr<bootstrap::Interrupt>& endsByAbort() const { return endsByAbort_; }
 
   Waiter& waiter() { return *waiter_; }
   Traffic& traffic() { return *traffic_; }
 
-  // Number for the next split, alike on all ranks.
-  std::uint64_t nextChild() { return ++children_; }
-  // Of the last shrink in which this rank took part; the ranks of the next one agree on a larger number.
-  std::uint64_t& lastShrink() { return shrinks_; }
+  // The numbers of the last split, alike on all ranks, and of the last shrink in which this rank took part: the ranks
+  // of the next one agree on a larger number.
+  struct Children {
+    std::uint64_t splits = 0, shrinks = 0;
+  };
+  Children& children() { return children_; }
   // The groups of its ranks. REQUIRES: the turn.
   Subgroups& subgroups() { return subgroups_; }
   // The owners of its handle, and who made it.
@@ -121,7 +121,6 @@ class Communicator final {
   const InUse inUse_;
   Membership membership_;
   Options options_;
-  const std::shared_ptr<bootstrap::Interrupt> endsByAbort_ = std::make_shared<bootstrap::Interrupt>();
   FailureState failure_;
   Planning planning_;
   ArenaLayout layout_;
@@ -143,7 +142,7 @@ class Communicator final {
   Requests requests_{*this, turn_};
   Workers workers_;
 
-  std::uint64_t children_ = 0, shrinks_ = 0;
+  Children children_;
   Subgroups subgroups_;
   References references_;
   bool allMapped_ = true;  // all ranks reach all others' memory by mapped links

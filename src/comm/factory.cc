@@ -103,22 +103,23 @@ Result<std::vector<Owned>> createAll(int ranks, const Options& options) {
 // shrinks that came to nothing, so the largest number that one proposes counts.
 Result<Owned> shrink(Communicator& parent, const std::vector<int>& excluded, const koloConfig_t* config) {
   Result<Options> options = withoutExceptions([&] { return Options::make(config, &parent.options()); });
-  KOLO_ASSIGN(Agreement agreement, withoutExceptions([&] {
-                return agree(
-                    parent, excluded,
-                    {.purpose = Statement::kShrink, .verdict = options.status(), .value = parent.lastShrink() + 1});
-              }));
+  KOLO_ASSIGN(
+      Agreement agreement, withoutExceptions([&] {
+        return agree(
+            parent, excluded,
+            {.purpose = Statement::kShrink, .verdict = options.status(), .value = parent.children().shrinks + 1});
+      }));
   for (std::size_t i = 0; i < agreement.statements.size(); ++i) {
     const std::uint64_t number = agreement.statements[i].value;
     if (number == 0 || number > kMostShrinks) {
       return error(koloRemoteError, "rank {} of {} proposes {} as the number of its next shrink, expected 1 to {}",
                    agreement.ranks[i], parent.options().name, number, kMostShrinks);
     }
-    parent.lastShrink() = std::max(parent.lastShrink(), number);
+    parent.children().shrinks = std::max(parent.children().shrinks, number);
   }
-  std::uint64_t key = mixKeys(mixKeys(parent.membership().key, parent.lastShrink()), ~std::uint64_t{0});
+  std::uint64_t key = mixKeys(mixKeys(parent.membership().key, parent.children().shrinks), ~std::uint64_t{0});
   for (const int rank : agreement.ranks) key = mixKeys(key, static_cast<std::uint64_t>(rank));
-  Child child(parent, key, parent.endsByAbort());
+  Child child(parent, key, parent.failureState().abortInterrupt());
   child.setMembers(std::move(agreement.ranks));
   return undertake(child.membership(), [&] {
     if (config == nullptr || config->name == nullptr) options.value().name = parent.options().name + "/shrunk";

@@ -147,7 +147,7 @@ Status Split::meet(const Status& mine) {
 }  // namespace
 
 Result<Owned> split(Communicator& parent, int color, int key, const koloConfig_t* config) {
-  const std::uint64_t number = parent.nextChild();
+  const std::uint64_t number = ++parent.children().splits;
   const Result<Options> options = withoutExceptions([&] { return Options::make(config, &parent.options()); });
   const bool isNamed = config != nullptr && config->name != nullptr;
   Result<Owned> made = withoutExceptions([&] {

@@ -38,6 +38,8 @@ class FailureState {
   void hear(const bootstrap::Failure& failure);
   // Raised when a rank tells a failure, which ends the exchanges of the communicator's key; not by a death.
   const std::shared_ptr<bootstrap::Interrupt>& interrupt() const { return interrupt_; }
+  // Raised when this rank gives the communicator up, which ends the exchanges of calls that a failed one allows.
+  const std::shared_ptr<bootstrap::Interrupt>& abortInterrupt() const { return abortInterrupt_; }
   // Whether the peer has died, or somebody could not go on because of it.
   bool isReported(int peer) const;
   // The ranks that have died, in ascending order.
@@ -55,6 +57,7 @@ class FailureState {
   const std::string& name_;
   const std::function<void()> stopRunning_;
   const std::shared_ptr<bootstrap::Interrupt> interrupt_ = std::make_shared<bootstrap::Interrupt>();
+  const std::shared_ptr<bootstrap::Interrupt> abortInterrupt_ = std::make_shared<bootstrap::Interrupt>();
   std::atomic<std::uint32_t> stop_{0};
   mutable std::mutex mutex_;  // of what follows
   Status first_;

@@ -49,7 +49,6 @@ int agreeWhileKilled(const std::vector<std::string>& arguments) {
   MUST_OK(koloCommInitFromEnv(&world, nullptr));
   MUST_OK(koloCommUserRank(world, &rank));
   MUST_OK(koloCommCount(world, &ranks));
-  MUST_OK(koloBarrier(world, nullptr));
   if (arguments[1] == "revoked" && rank == 0) MUST_OK(koloCommRevoke(world, "enough"));
   std::string story;
   std::uint64_t agreed = 0;

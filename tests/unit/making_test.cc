@@ -179,11 +179,12 @@ TEST_CASE("an abort ends a call that makes a communicator, in whichever exchange
         comm::Communicator& whole = makers.whole(0);
         const Status why = error(koloAborted, "rank 0 has had enough");
         whole.failureState().fail({why, 0});
-        whole.endsByAbort()->raise(why);
+        whole.failureState().abortInterrupt()->raise(why);
       }
       threads[0].join();
       // Nobody tells a rank that comes to an agreement later of another that does not come to it any more.
-      if (steps < way.outlived) makers.whole(1).endsByAbort()->raise(error(koloAborted, "rank 0 has had enough"));
+      if (steps < way.outlived)
+        makers.whole(1).failureState().abortInterrupt()->raise(error(koloAborted, "rank 0 has had enough"));
       makers.control(1).release();
       threads[1].join();
       INFO(statuses[0].message() << "; " << statuses[1].message());
