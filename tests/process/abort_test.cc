@@ -45,25 +45,41 @@ struct Pair {
   int other = -1;  // process of the other rank
 };
 
+// The number of a thread that has come to sleep.
+class Sleeper {
+ public:
+  // By that thread.
+  void begin() { __atomic_store_n(&number_, gettid(), __ATOMIC_RELEASE); }
+  void await() const {
+    while (__atomic_load_n(&number_, __ATOMIC_ACQUIRE) == 0) usleep(1000);
+    awaitState("/proc/self/task/" + std::to_string(number_) + "/stat", 'S');
+  }
+
+ private:
+  int number_ = 0;
+};
+
 // Calls what waits for the other rank in a thread, and gives up the part while it does.
 koloResult_t abortDuring(Pair& pair, const std::function<koloResult_t()>& call) {
   koloResult_t result = koloSuccess;
   std::string message;
-  int number = 0;
+  Sleeper sleeper;
   std::thread waits([&] {
-    __atomic_store_n(&number, gettid(), __ATOMIC_RELEASE);
+    sleeper.begin();
     result = call();
     message = koloGetLastError(nullptr);
   });
-  while (__atomic_load_n(&number, __ATOMIC_ACQUIRE) == 0) usleep(1000);
-  awaitState("/proc/self/task/" + std::to_string(number) + "/stat", 'S');
+  sleeper.await();
   MUST_OK(koloCommAbort(pair.part));
   waits.join();
   std::printf("the call: %d %s\n", result, message.c_str());
   return result;
 }
 
-// An operation of the part stands on a stream, behind one of the other communicator.
+// Or the call has come too late.
+void mustBeAborted(koloResult_t result) { MUST(result == koloAborted || result == koloInvalidHandle); }
+
+// An operation of the part stands on a stream, behind one of the other communicator. A call stands behind it.
 void abortBehindStream(Pair& pair) {
   koloStream_t first = nullptr, second = nullptr;
   koloEvent_t event = nullptr;
@@ -74,7 +90,20 @@ void abortBehindStream(Pair& pair) {
   MUST_OK(koloEventRecord(event, first));
   MUST_OK(koloStreamWaitEvent(second, event));
   MUST_OK(addUp(pair.part, second));
+  Sleeper sleepers[2];
+  std::thread operation([&] {
+    sleepers[0].begin();
+    mustBeAborted(addUp(pair.part, nullptr));
+  });
+  std::thread agreement([&] {
+    sleepers[1].begin();
+    std::uint64_t flags = 1;
+    mustBeAborted(koloCommAgree(pair.part, &flags));
+  });
+  for (const Sleeper& each : sleepers) each.await();
   MUST_OK(koloCommAbort(pair.part));
+  operation.join();
+  agreement.join();
   std::printf("aborted\n");
   std::fflush(stdout);
   MUST_OK(koloStreamSynchronize(first));
