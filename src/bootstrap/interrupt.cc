@@ -13,9 +13,9 @@ void Interrupt::raise(const Status& why) {
   for (Handover* const each : awaited_) each->finish(why);
 }
 
-bool Interrupt::isRaised() const {
+Status Interrupt::why() const {
   const std::lock_guard lock(mutex_);
-  return !why_.ok();
+  return why_;
 }
 
 Interrupt::Scope::Scope(Interrupt* interrupt, Handover& awaited) : interrupt_(interrupt), awaited_(awaited) {

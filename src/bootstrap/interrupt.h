@@ -18,7 +18,9 @@ class Interrupt {
  public:
   // Ends what waits, and what comes to wait, with this error. Only the first call counts.
   void raise(const Status& why);
-  bool isRaised() const;
+  bool isRaised() const { return !why().ok(); }
+  // Success: it is not raised.
+  Status why() const;
 
   // The time in which something is waited for that this ends. interrupt: null: nothing ends it.
   class Scope {

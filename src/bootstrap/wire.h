@@ -209,6 +209,7 @@ enum class Frame : std::uint8_t {
   kAsked = 40,         // key, rank that asks, number of the question, question
   kAnswered = 41,      // number of the question, rank that answers, answer
   kHostKnows = 42,     // the failure that a rank in the hub's process knows of
+  kWithdrawn = 43,     // key, sequence: what was sent before of this exchange answers an earlier part in it
 };
 
 inline Encoder frame(Frame kind) {
