@@ -7,6 +7,8 @@
 
 #include "api/guard.h"
 #include "api/ownership.h"
+#include "base/insist.h"
+#include "base/log.h"
 #include "base/of_thread.h"
 #include "base/quiet_thread.h"
 #include "bootstrap/control.h"
@@ -29,8 +31,8 @@ Status initRank(koloComm_t* comm, int ranks, const koloUniqueId& id, int rank, c
   KOLO_TRY(checkResult("comm", comm));
   KOLO_TRY(checkRanks(ranks));
   if (rank < 0 || rank >= ranks) return error(koloInvalidRank, "rank is {}, expected 0..{}", rank, ranks - 1);
-  const Result<int> old = bootstrap::oldRanksOf(id);
-  if (old.ok() && old.value() != 0)
+  const Result<std::uint32_t> growth = bootstrap::growthOf(id);
+  if (growth.ok() && growth.value() != 0)
     return error(koloInvalidArgument, "the id is of koloCommGetUniqueId, with which koloCommGrow is to be called");
   const Result<comm::Options> options = comm::Options::make(config, nullptr);
   const auto create = [comm, ranks, id, rank, options]() -> Status {
@@ -62,17 +64,19 @@ Status finalize(comm::Communicator& communicator, bool mayWait = true) {
 // Then waits for the calls of other threads that are still on their way out.
 void destroy(koloComm_t comm, comm::Communicator* communicator) {
   communicators.release(reinterpret_cast<std::uintptr_t>(comm));
-  // Windows go with their communicator.
-  for (WindowEntry* entry : windows.removeAll([&](const WindowEntry& w) { return w.communicator == communicator; })) {
-    delete entry;
-  }
-  delete communicator;
+  // Windows go with their communicator. Where they cannot, it stays: their handles lead to it.
+  const bool areGone = insist([&] {
+    const auto isIts = [&](const WindowEntry& entry) { return entry.communicator == communicator; };
+    for (WindowEntry* entry : windows.removeAll(isIts)) delete entry;
+  });
+  if (areGone) return void(delete communicator);
+  log::warn("communicator {} is not freed: there is no memory to look for its windows", communicator->options().name);
 }
 
 // Frees a communicator that this rank has given up, as soon as no call has it any more. What keeps a call may be
 // another rank: that for whose operation, on another communicator, a stream waits before it comes to this one, or that
 // whose process runs the hub and does not answer a farewell. So a thread of its own waits, and this one for no longer
-// than kAbortPatience. Where there is no thread, this one has to wait.
+// than kAbortPatience. Where there is no thread, this one waits as long, and the communicator is not freed after that.
 void destroyInTime(koloComm_t comm, comm::Communicator* communicator) {
   const auto waitAndFree = [comm, communicator] {
     communicator->turn().drain();
@@ -87,7 +91,12 @@ void destroyInTime(koloComm_t comm, comm::Communicator* communicator) {
     freed = task.get_future();
     startQuietly(std::move(task)).detach();
   } catch (const std::exception&) {
-    return waitAndFree();
+    const auto end = std::chrono::steady_clock::now() + kAbortPatience;
+    const std::uint64_t place = communicator->turn().take();
+    if (!communicator->turn().waitUnless(place, [end] { return std::chrono::steady_clock::now() > end; }))
+      return log::warn("communicator {} is not freed: the system gives no thread for it", communicator->options().name);
+    communicator->turn().done(place);
+    return destroy(comm, communicator);
   }
   (void)freed.wait_for(kAbortPatience);
 }
@@ -112,7 +121,8 @@ Status checkGrowth(int old, int ranks, int rank, int own) {
 // A new process's part in growing.
 Status joinGrown(koloComm_t* newcomm, int ranks, const koloUniqueId* id, int rank, const koloConfig_t* config) {
   if (id == nullptr) return error(koloInvalidPointer, "uniqueId is NULL, expected that of koloCommGetUniqueId");
-  KOLO_ASSIGN(const int old, bootstrap::oldRanksOf(*id));
+  KOLO_ASSIGN(const std::uint32_t growth, bootstrap::growthOf(*id));
+  const int old = comm::oldRanksIn(growth);
   if (old == 0) return error(koloInvalidArgument, "the id is of koloGetUniqueId, expected one of koloCommGetUniqueId");
   KOLO_TRY(checkGrowth(old, ranks, rank, -1));
   const InUse inUse;
@@ -307,7 +317,7 @@ KOLO_API koloResult_t koloCommGetUniqueId(koloComm_t comm, koloUniqueId* uniqueI
     KOLO_TRY(checkResult("uniqueId", uniqueId));
     KOLO_ASSIGN(const Pin<comm::Communicator> parent, find(comm));
     if (parent->failed()) return parent->failure();
-    KOLO_ASSIGN(*uniqueId, bootstrap::createUniqueId(false, parent->ranks()));
+    KOLO_ASSIGN(*uniqueId, bootstrap::createUniqueId(false, comm::growthOf(*parent)));
     return {};
   });
 }
@@ -360,7 +370,9 @@ KOLO_API koloResult_t koloCommAbort(koloComm_t comm) {
     KOLO_TRY(refuseEnd());
     comm::Communicator* const communicator = communicators.retire(reinterpret_cast<std::uintptr_t>(comm));
     if (communicator == nullptr) return notACommunicator(comm);  // of several threads, one gets it
-    communicator->failureState().abortInterrupt()->raise(revoke(*communicator, function, ""));
+    const Status why = revoke(*communicator, function, "");
+    communicator->failureState().abortInterrupt()->raise(why);
+    communicator->failureState().giveUp(why);
     destroyInTime(comm, communicator);
     return {};
   });

@@ -248,7 +248,10 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
                        kOneSecretForAll, refused.message());
     return failedToDial(id, contents, rank, ranks, timeoutMs, true, std::move(why));
   }
-  Result<Dialled> dialled = dial(contents, deadline, rootOf(id, rank));
+  Result<Dialled> dialled = [&] {
+    const WhileLent lent;
+    return dial(contents, deadline, rootOf(id, rank), interrupt);
+  }();
   if (!dialled.ok()) {
     const bool mayBeAwaited = dialled.status().code() == koloSystemError || Clock::now() + kWorthTelling < deadline;
     return failedToDial(id, contents, rank, ranks, timeoutMs, mayBeAwaited, dialled.status());
@@ -276,7 +279,15 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
               where, timeoutMs);
   }
   if (!status.ok()) {
-    (void)reactor.value()->call([&] { link->close(); });
+    const bool givesUp = interrupt != nullptr && interrupt->isRaised();
+    const auto farewell = std::make_shared<const std::string>(declineFrame(rank, ranks, status));
+    (void)reactor.value()->call([&] {
+      if (givesUp) {  // else the others would hear of a death
+        link->decline(farewell);
+        link->leave();
+      }
+      link->close();
+    });
     return status;
   }
   std::string hub;
@@ -287,7 +298,7 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
 
 }  // namespace
 
-Result<koloUniqueId> createUniqueId(bool isOfThisHost, int oldRanks) {
+Result<koloUniqueId> createUniqueId(bool isOfThisHost, std::uint32_t growth) {
   KOLO_TRY(initialiseCrypto());
   // Not everybody who makes an id was started by a launcher; and ranks that this one knows nothing of may get the id.
   const Result<LauncherJob> job = isOfThisHost ? Result<LauncherJob>(LauncherJob()) : readLauncher();
@@ -298,14 +309,14 @@ Result<koloUniqueId> createUniqueId(bool isOfThisHost, int oldRanks) {
   if (hasGivenSecret()) secret = givenSecret(tagOf(secret));
   KOLO_ASSIGN(IdContents contents, startHub(secret, 0, isOfThisHost ? loopbackHere() : std::nullopt));
   contents.isSecretGiven = hasGivenSecret();
-  contents.oldRanks = static_cast<std::uint32_t>(oldRanks);
+  contents.growth = growth;
   return encodeId(contents);
 }
 
-Result<int> oldRanksOf(const koloUniqueId& id) {
+Result<std::uint32_t> growthOf(const koloUniqueId& id) {
   KOLO_TRY(initialiseCrypto());
   KOLO_ASSIGN(const IdContents contents, decodeId(id));
-  return static_cast<int>(contents.oldRanks);
+  return contents.growth;
 }
 
 Result<std::shared_ptr<Control>> join(const koloUniqueId& id, int rank, int ranks, int timeoutMs,

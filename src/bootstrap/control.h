@@ -108,11 +108,11 @@ class Control {
 
 // Makes an id and starts its hub in this process. isOfThisHost: all ranks are on this host, which the hub then listens
 // to alone, unless KOLO_INTERFACE says otherwise. Without it, koloInvalidEnvironment if the launcher says that ranks
-// are on several hosts, and no secret is given. oldRanks: 0; or the ranks of the communicator that grows by this id,
-// and that are to be the first of the job.
-Result<koloUniqueId> createUniqueId(bool isOfThisHost = false, int oldRanks = 0);
+// are on several hosts, and no secret is given. growth: 0; or what the id says of the communicator that grows by it
+// (comm/factory.h).
+Result<koloUniqueId> createUniqueId(bool isOfThisHost = false, std::uint32_t growth = 0);
 // What it was given. Errors: those of join() about the id.
-Result<int> oldRanksOf(const koloUniqueId& id);
+Result<std::uint32_t> growthOf(const koloUniqueId& id);
 
 // Joins the job as one of its ranks; blocks until all `ranks` have joined, or the interrupt is raised, which may be
 // null. Errors: koloInvalidArgument (not an id),

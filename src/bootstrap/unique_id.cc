@@ -52,7 +52,7 @@ koloUniqueId encodeId(const IdContents& contents) {
   body.number(contents.version).number(contents.makerPid).number(contents.stack).raw(view(places, sizeof places));
   Secret secret = contents.secret;
   if (contents.isSecretGiven) std::fill(secret.begin() + kTagBytes, secret.end(), static_cast<unsigned char>(0));
-  body.raw(view(secret.data(), secret.size())).number(contents.oldRanks);
+  body.raw(view(secret.data(), secret.size())).number(contents.growth);
   std::string bytes = body.take();
   bytes += checksum(bytes);
   koloUniqueId id;
@@ -89,7 +89,7 @@ Result<IdContents> decodeId(const koloUniqueId& id) {
     return error(koloInvalidArgument, "a unique id with half an address");
   const std::string_view secret = decoder.raw(kSecretBytes);
   std::copy(secret.begin(), secret.end(), contents.secret.begin());
-  contents.oldRanks = decoder.number<std::uint32_t>();
+  contents.growth = decoder.number<std::uint32_t>();
   if (contents.isSecretGiven) contents.secret = givenSecret(tagOf(contents.secret));
   return contents;
 }

@@ -1,7 +1,7 @@
 // What is inside a koloUniqueId: where the hub listens, and the job's secret.
 //
 // 128 bytes, little-endian: "KOLO", format u8, flags u8, port u16, library version u32, maker's pid u32, network stack
-// u64, places 60 (8 of IPv4, 3 of IPv6), tag 16, secret 16 or zeros, old ranks u32, checksum 8.
+// u64, places 60 (8 of IPv4, 3 of IPv6), tag 16, secret 16 or zeros, growth u32, checksum 8.
 //
 // Thread safety: all functions, from any thread.
 #pragma once
@@ -33,7 +33,7 @@ struct IdContents {
   std::uint64_t stack = 0;    // stackIdentity() of the hub's process
   std::vector<Place> places;  // where the hub is, best first: as many as there is room for
   Secret secret{};
-  std::uint32_t oldRanks = 0;  // of the communicator that grows by this id; 0: none does
+  std::uint32_t growth = 0;  // of the communicator that grows by this id (comm/factory.h); 0: none does
 };
 
 // Of a hub of this process that listens at these addresses; its port is still to be filled in.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/caller.h"
 #include "bootstrap/wire.h"
 #include "comm/factory.h"
 #include "comm/parts.h"
@@ -13,12 +14,13 @@
 namespace kolo::comm {
 namespace {
 
-constexpr std::uint64_t kKeyOfAgreements = ~std::uint64_t{3};  // no color is so large
+constexpr std::uint64_t kKeyOfAgreements = ~std::uint64_t{3};  // no split has such a number
+constexpr std::size_t kMostVerdictBytes = 2000;
 // Between two exchanges of a rank that is ahead of others, which are still to hear of a death.
 constexpr std::int64_t kFirstNapNs = 1'000'000, kLongestNapNs = 64'000'000;
 
-std::vector<int> livingRanks(Communicator& communicator, const std::vector<int>& excluded) {
-  const std::vector<int> dead = communicator.failureState().dead();
+std::vector<int> ranksBut(const Communicator& communicator, const std::vector<int>& excluded,
+                          const std::vector<int>& dead) {
   const auto isIn = [](const std::vector<int>& ranks, int rank) {
     return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
   };
@@ -29,27 +31,43 @@ std::vector<int> livingRanks(Communicator& communicator, const std::vector<int>&
   return living;
 }
 
-// Under a key of its own: a failure that was reported for the communicator does not end it.
-Result<std::vector<std::string>> meet(Communicator& communicator, const std::vector<int>& living,
-                                      std::string_view mine) {
+std::vector<int> livingRanks(Communicator& communicator, const std::vector<int>& excluded) {
+  return ranksBut(communicator, excluded, communicator.failureState().dead());
+}
+
+std::vector<int> jobRanks(Communicator& communicator, const std::vector<int>& ranks) {
+  std::vector<int> of;
+  for (const int rank : ranks) of.push_back(communicator.membership().jobRank(rank));
+  return of;
+}
+
+// Under a key of its own: a failure that was reported for the communicator does not end it. The hub tells of a rank
+// that gives up and of the end of an exchange in one order to all. So a rank that has heard of the former before the
+// latter leaves no other rank with a result.
+Result<std::vector<std::string>> meet(Communicator& communicator, const std::vector<int>& living, std::string_view mine,
+                                      bootstrap::Interrupt* interrupt) {
   const Membership& whole = communicator.membership();
   const std::uint64_t key = mixKeys(whole.key, kKeyOfAgreements);
   std::uint64_t list = key;
-  std::vector<int> members;
-  for (const int rank : living) {
-    list = mixKeys(list, static_cast<std::uint64_t>(rank));
-    members.push_back(whole.jobRank(rank));
-  }
+  for (const int rank : living) list = mixKeys(list, static_cast<std::uint64_t>(rank));
   const auto own = std::find(living.begin(), living.end(), communicator.rank());
-  return whole.control->allGather(key, bootstrap::kPartialSequence | list, members,
-                                  static_cast<int>(own - living.begin()), mine, whole.initTimeoutMs,
-                                  communicator.failureState().abortInterrupt().get());
+  return whole.control->allGather(key, bootstrap::kPartialSequence | list, jobRanks(communicator, living),
+                                  static_cast<int>(own - living.begin()), mine, whole.initTimeoutMs, interrupt);
 }
 
 void nap(std::int64_t& ns) {
+  const WhileLent lent;
   const timespec time{0, static_cast<long>(ns)};
   nanosleep(&time, nullptr);
   ns = std::min(2 * ns, kLongestNapNs);
+}
+
+// A failure that names ranks of the job.
+Status translate(Communicator& communicator, const std::vector<int>& ranks, const Status& why) {
+  const std::vector<int> ofTheJob = jobRanks(communicator, ranks);
+  if (ofTheJob == ranks) return why;
+  return error(why.code(), "{} (ranks {} of communicator {} are ranks {} of the job)", why.message(),
+               bootstrap::describeRanks(ranks), communicator.options().name, bootstrap::describeRanks(ofTheJob));
 }
 
 // Whether all that have come mean the same, and can go on: alike on all of them.
@@ -66,25 +84,37 @@ Status check(const Communicator& communicator, const Agreement& agreement) {
       return error(koloMismatch, "communicator {}: rank {} calls {}, rank {} calls {}", communicator.options().name,
                    agreement.ranks.front(), nameOf(first.purpose), agreement.ranks[i], nameOf(each.purpose));
     }
-    if (!each.verdict.ok())
-      return error(each.verdict.code(), "on rank {}: {}", agreement.ranks[i], each.verdict.message());
+    if (!each.verdict.ok()) {
+      return error(each.verdict.code(), "on rank {}: {}", agreement.ranks[i],
+                   std::string_view(each.verdict.message()).substr(0, kMostVerdictBytes));
+    }
   }
   return {};
 }
 
-}  // namespace
+// There is a result that this rank does not know, or the others wait for it in vain.
+void giveUpAgreements(Communicator& communicator, const Status& why) {
+  communicator.failureState().giveUp(error(koloUnreachable, "rank {} takes part in no agreement of communicator {}: {}",
+                                           communicator.rank(), communicator.options().name, why.message()));
+}
 
-Result<Agreement> agree(Communicator& communicator, const std::vector<int>& excluded, Statement mine) {
-  constexpr std::size_t kMostReasonBytes = 2000;
-  mine.verdict = {mine.verdict.code(), mine.verdict.message().substr(0, kMostReasonBytes)};
-  const std::string text = links::encode(mine);
-  const int limitMs = communicator.membership().initTimeoutMs;
-  const std::int64_t startedNs = nowNs();
+Statement withVerdict(Statement statement, const Status& verdict) {
+  statement.verdict = {verdict.code(), verdict.message().substr(0, kMostVerdictBytes)};
+  return statement;
+}
+
+Result<Agreement> agreeOrThrow(Communicator& communicator, const std::vector<int>& excluded, Statement mine) {
+  FailureState& failures = communicator.failureState();
+  const std::int64_t limitNs = communicator.membership().initTimeoutMs * std::int64_t{1'000'000};
+  std::int64_t rivalsSinceNs = 0;  // 0: there are none
   std::int64_t napNs = kFirstNapNs;
-  for (;;) {
+  for (mine = withVerdict(mine, mine.verdict);;) {
     Agreement agreement;
     agreement.ranks = livingRanks(communicator, excluded);
-    const Result<std::vector<std::string>> told = meet(communicator, agreement.ranks, text);
+    // By those that have died behind that, too: other ranks may have heard of the former before the latter.
+    const std::shared_ptr<bootstrap::Interrupt> interrupt = failures.interruptFor(ranksBut(communicator, excluded, {}));
+    const Result<std::vector<std::string>> told =
+        withoutExceptions([&] { return meet(communicator, agreement.ranks, links::encode(mine), interrupt.get()); });
     if (told.ok()) {
       std::transform(told.value().begin(), told.value().end(), std::back_inserter(agreement.statements),
                      links::decode<Statement>);
@@ -92,23 +122,55 @@ Result<Agreement> agree(Communicator& communicator, const std::vector<int>& excl
       return agreement;
     }
     const Status& why = told.status();
+    if (why.code() == koloInProgress) {
+      giveUpAgreements(communicator, why);  // the others may have a result, and go on
+      return Status(koloUnreachable, why.message());
+    }
+    KOLO_TRY(interrupt->why());  // which may have come behind the end by a death
     const bool knowsMore = livingRanks(communicator, excluded) != agreement.ranks;
-    const bool isDisagreement = why.code() == koloMismatch;
+    if (why.code() == koloMismatch) {
+      // Another rank has heard, or is to hear, of a death. Or it excludes others, or has another purpose.
+      if (rivalsSinceNs == 0 || knowsMore) rivalsSinceNs = nowNs();
+      if (limitNs > 0 && nowNs() - rivalsSinceNs > limitNs) return translate(communicator, agreement.ranks, why);
+      nap(napNs);
+      continue;
+    }
+    rivalsSinceNs = 0;
     if (why.code() == koloRemoteError && knowsMore) continue;
-    if (why.code() == koloRemoteError || why.code() == koloInProgress) return Status(koloUnreachable, why.message());
-    const bool isLate = limitMs > 0 && nowNs() - startedNs > limitMs * std::int64_t{1'000'000};
-    if (!isDisagreement || (isLate && !knowsMore)) return why;
+    if (why.code() == koloRemoteError)
+      return translate(communicator, agreement.ranks, {koloUnreachable, why.message()});
+    if (why.code() == koloTimeout) return translate(communicator, agreement.ranks, why);
+    if (!mine.verdict.ok()) {
+      giveUpAgreements(communicator, why);
+      return why;
+    }
+    mine = withVerdict(mine, why);  // this rank has not come, and the others wait to hear why
     nap(napNs);
   }
 }
 
-// All ranks that take part have the same statements, so they have the same result.
+}  // namespace
+
+Result<Agreement> agree(Communicator& communicator, const std::vector<int>& excluded, Statement mine) {
+  bool hasThrown = true;
+  Result<Agreement> agreement = withoutExceptions([&] {
+    Result<Agreement> made = agreeOrThrow(communicator, excluded, std::move(mine));
+    hasThrown = false;
+    return made;
+  });
+  if (hasThrown) giveUpAgreements(communicator, agreement.status());
+  return agreement;
+}
+
+// All ranks that take part have the same statements, so they have the same result. A rank that is told of a death is
+// one that does not take part: all deaths are acknowledged where as many are as ranks are missing.
 Status agreeOnFlags(Communicator& communicator, std::uint64_t* flags) {
-  Statement mine{.purpose = Statement::kFlags, .verdict = {}, .value = *flags};
-  mine.acknowledged.assign(static_cast<std::size_t>(communicator.ranks()), '0');
-  for (const int rank : communicator.failureState().acknowledged())
-    mine.acknowledged[static_cast<std::size_t>(rank)] = '1';
-  KOLO_ASSIGN(const Agreement agreement, agree(communicator, {}, std::move(mine)));
+  const int told = communicator.failureState().acknowledged();
+  KOLO_ASSIGN(const Agreement agreement, agree(communicator, {},
+                                               {.purpose = Statement::kFlags,
+                                                .verdict = {},
+                                                .value = *flags,
+                                                .acknowledged = static_cast<std::uint32_t>(told)}));
   std::vector<int> missing;
   for (int rank = 0; rank < communicator.ranks(); ++rank) {
     if (!std::binary_search(agreement.ranks.begin(), agreement.ranks.end(), rank)) missing.push_back(rank);
@@ -117,10 +179,7 @@ Status agreeOnFlags(Communicator& communicator, std::uint64_t* flags) {
   bool isAcknowledged = true;
   for (const Statement& each : agreement.statements) {
     all &= each.value;
-    isAcknowledged = isAcknowledged && std::all_of(missing.begin(), missing.end(), [&](int rank) {
-                       const auto at = static_cast<std::size_t>(rank);
-                       return at < each.acknowledged.size() && each.acknowledged[at] == '1';
-                     });
+    isAcknowledged = isAcknowledged && each.acknowledged >= missing.size();
   }
   *flags = all;
   if (isAcknowledged) return {};

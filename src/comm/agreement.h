@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <tuple>
 #include <vector>
 
@@ -24,9 +23,9 @@ class Communicator;
 struct Statement {
   enum Purpose : std::uint32_t { kFlags = 1, kShrink };
   std::uint32_t purpose = 0;
-  Status verdict;              // why it cannot go on
-  std::uint64_t value = 0;     // flags, or the number that it proposes for the shrink
-  std::string acknowledged{};  // of koloCommAgree: for each rank, '1' if its death has been told to the program
+  Status verdict;                  // why it cannot go on
+  std::uint64_t value = 0;         // flags, or the number that it proposes for the shrink
+  std::uint32_t acknowledged = 0;  // of koloCommAgree: of how many deaths the program has been told
 
   static auto fields(auto& it) { return std::tie(it.purpose, it.verdict, it.value, it.acknowledged); }
 };
@@ -37,8 +36,9 @@ struct Agreement {
 };
 
 // Among the ranks that live, but for those that are excluded, which all ranks give alike. Works if the communicator has
-// failed; its abort ends it. Errors: koloMismatch: ranks have come for different purposes. koloTimeout names ranks that
-// live and have not come. koloUnreachable: a rank has left the job, or the control plane is gone.
+// failed. Errors: koloAborted: one of the ranks has aborted it. koloMismatch: ranks have come for different purposes.
+// koloTimeout names ranks that live and have not come. koloUnreachable: a rank has left the job, or the control plane
+// is gone.
 Result<Agreement> agree(Communicator& communicator, const std::vector<int>& excluded, Statement mine);
 
 // koloCommAgree.

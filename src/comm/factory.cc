@@ -13,8 +13,9 @@
 namespace kolo::comm {
 namespace {
 
-// A rank that proposes more would let the numbers begin anew.
-constexpr std::uint64_t kMostShrinks = std::uint64_t{1} << 48;
+// In so many shrinks more than this rank has another one taken part, at most. One that proposes more would use up the
+// numbers.
+constexpr std::uint64_t kMostAhead = std::uint64_t{1} << 20;
 
 int initTimeoutMs() { return static_cast<int>(settings::integer("KOLO_INIT_TIMEOUT_MS")); }
 
@@ -47,10 +48,11 @@ std::uint64_t mixKeys(std::uint64_t key, std::uint64_t value) {
 }
 
 Result<Owned> createFromId(const koloUniqueId& id, int rank, int ranks, const Result<Options>& options,
-                           const std::shared_ptr<bootstrap::Interrupt>& interrupt) {
+                           const std::shared_ptr<bootstrap::Interrupt>& joining,
+                           const std::shared_ptr<bootstrap::Interrupt>& making) {
   if (!options.ok()) return bootstrap::decline(id, rank, ranks, initTimeoutMs(), options.status());
   Result<std::shared_ptr<bootstrap::Control>> joined =
-      withoutExceptions([&] { return bootstrap::join(id, rank, ranks, initTimeoutMs(), interrupt.get()); });
+      withoutExceptions([&] { return bootstrap::join(id, rank, ranks, initTimeoutMs(), joining.get()); });
   if (joined.status().code() == koloOutOfMemory)  // the others would wait for this rank
     return bootstrap::decline(id, rank, ranks, initTimeoutMs(), joined.status());
   KOLO_TRY(joined.status());
@@ -60,7 +62,7 @@ Result<Owned> createFromId(const koloUniqueId& id, int rank, int ranks, const Re
                         .members = {},
                         .rank = rank,
                         .initTimeoutMs = initTimeoutMs(),
-                        .interrupt = interrupt};
+                        .interrupt = making};
   return undertake(membership, [&] {
     membership.members.resize(static_cast<std::size_t>(ranks));
     std::iota(membership.members.begin(), membership.members.end(), 0);
@@ -103,23 +105,21 @@ Result<std::vector<Owned>> createAll(int ranks, const Options& options) {
 // shrinks that came to nothing, so the largest number that one proposes counts.
 Result<Owned> shrink(Communicator& parent, const std::vector<int>& excluded, const koloConfig_t* config) {
   Result<Options> options = withoutExceptions([&] { return Options::make(config, &parent.options()); });
-  KOLO_ASSIGN(
-      Agreement agreement, withoutExceptions([&] {
-        return agree(
-            parent, excluded,
-            {.purpose = Statement::kShrink, .verdict = options.status(), .value = parent.children().shrinks + 1});
-      }));
+  const std::uint64_t own = parent.children().shrinks + 1;
+  KOLO_ASSIGN(Agreement agreement,
+              agree(parent, excluded, {.purpose = Statement::kShrink, .verdict = options.status(), .value = own}));
   for (std::size_t i = 0; i < agreement.statements.size(); ++i) {
     const std::uint64_t number = agreement.statements[i].value;
-    if (number == 0 || number > kMostShrinks) {
+    if (number == 0 || number > own + kMostAhead) {
       return error(koloRemoteError, "rank {} of {} proposes {} as the number of its next shrink, expected 1 to {}",
-                   agreement.ranks[i], parent.options().name, number, kMostShrinks);
+                   agreement.ranks[i], parent.options().name, number, own + kMostAhead);
     }
     parent.children().shrinks = std::max(parent.children().shrinks, number);
   }
   std::uint64_t key = mixKeys(mixKeys(parent.membership().key, parent.children().shrinks), ~std::uint64_t{0});
   for (const int rank : agreement.ranks) key = mixKeys(key, static_cast<std::uint64_t>(rank));
-  Child child(parent, key, parent.failureState().abortInterrupt());
+  // A rank that gives up has told the hub so behind all exchanges that it has completed: those end well for all.
+  Child child(parent, key, parent.failureState().interruptFor(agreement.ranks));
   child.setMembers(std::move(agreement.ranks));
   return undertake(child.membership(), [&] {
     if (config == nullptr || config->name == nullptr) options.value().name = parent.options().name + "/shrunk";

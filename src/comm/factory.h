@@ -14,10 +14,11 @@ namespace kolo::comm {
 
 using Owned = std::unique_ptr<Communicator>;
 
-// options: an error: this rank cannot take part. The other ranks are told so, and the error is returned. interrupt:
-// ends the waits for others; null: nothing does.
+// options: an error: this rank cannot take part. The other ranks are told so, and the error is returned. joining,
+// making: end the wait for others to join, and the waits after that; null: nothing does.
 Result<Owned> createFromId(const koloUniqueId& id, int rank, int ranks, const Result<Options>& options,
-                           const std::shared_ptr<bootstrap::Interrupt>& interrupt = nullptr);
+                           const std::shared_ptr<bootstrap::Interrupt>& joining = nullptr,
+                           const std::shared_ptr<bootstrap::Interrupt>& making = nullptr);
 Result<Owned> createFromEnvironment(const Result<Options>& options);
 // Ranks as threads of this process.
 Result<std::vector<Owned>> createAll(int ranks, const Options& options);
@@ -25,6 +26,10 @@ Result<std::vector<Owned>> createAll(int ranks, const Options& options);
 Result<Owned> split(Communicator& parent, int color, int key, const koloConfig_t* config);
 Result<Owned> shrink(Communicator& parent, const std::vector<int>& excluded, const koloConfig_t* config);
 
+// What the id for growing it says of a communicator: its ranks, and some bits that others mostly do not have. A program
+// that mixes ids up hears so.
+std::uint32_t growthOf(Communicator& parent);
+constexpr int oldRanksIn(std::uint32_t growth) { return static_cast<int>(growth & ((1u << 18) - 1)); }
 // The part of a rank of the parent. id: null: another rank of it gives one. As soon as this rank fails, those who come
 // by its id are told so.
 Result<Owned> grow(Communicator& parent, int ranks, const koloUniqueId* id, const koloConfig_t* config);

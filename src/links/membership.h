@@ -31,6 +31,9 @@ struct Membership {
   std::shared_ptr<bootstrap::Interrupt> interrupt;  // ends its exchanges; null: nothing does
 
   int ranks() const { return static_cast<int>(members.size()); }
+  // The key under which the hub knows the communicator, and that of the news that a rank has given it up.
+  std::uint64_t hubsKey() const { return family != 0 ? family : key; }
+  std::uint64_t keyOfGivingUp() const { return ~key; }
   // What a rank of the communicator is in the job.
   int jobRank(int ofRank) const { return members[static_cast<std::size_t>(ofRank)]; }
   // The others wait for this rank for initTimeoutMs in each exchange. Between two exchanges it begins nothing that may

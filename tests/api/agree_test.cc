@@ -1,4 +1,6 @@
 // Agreements, which need no communicator that works, and what a shrink has of them.
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <thread>
@@ -67,6 +69,34 @@ TEST_CASE("ranks that have begun different numbers of splits shrink", "[links]")
     expectWorks(its);
     EXPECT(self, its.faults.empty());
     EXPECT_OK(self, koloCommDestroy(rest));
+  });
+}
+
+TEST_CASE("an abort ends the agreements and shrinks of the other ranks at once, who then shrink without that rank",
+          "[threads][links]") {
+  World world(3);
+  std::atomic<int> begun{0};
+  world.run([&](Self& self) {
+    if (self.rank == 2) {
+      while (begun < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      EXPECT_OK(self, koloCommAbort(self.comm));
+      return;
+    }
+    std::uint64_t flags = 5;
+    koloComm_t rest = nullptr;
+    const int aborted = 2;
+    ++begun;
+    EXPECT_CODE(self, koloAborted, koloCommAgree(self.comm, &flags));
+    EXPECT(self, messageHas("rank 2 called koloCommAbort"));
+    EXPECT(self, flags == 5);
+    EXPECT_CODE(self, koloAborted, koloCommShrink(self.comm, nullptr, 0, &rest, nullptr));
+    EXPECT(self, messageHas("rank 2 called koloCommAbort"));
+    EXPECT_OK(self, koloCommShrink(self.comm, &aborted, 1, &rest, nullptr));
+    Self its{self.rank, 2, rest, {}};
+    expectWorks(its);
+    EXPECT(self, its.faults.empty());
+    EXPECT_OK(self, koloCommDestroy(rest));
+    EXPECT_CODE(self, koloAborted, koloCommAgree(self.comm, &flags));
   });
 }
 

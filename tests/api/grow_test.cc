@@ -98,7 +98,9 @@ TEST_CASE("ranks that disagree on how a communicator grows all say so, the new o
 
 TEST_CASE("without an id, with two, or with one of another kind, no communicator grows") {
   Growth growth;
-  koloUniqueId other{}, plain{};
+  World twin(2);
+  koloUniqueId other{}, plain{}, another{};
+  REQUIRE_OK(koloCommGetUniqueId(twin[0], &another));
   REQUIRE_OK(koloCommGetUniqueId(growth.world[1], &other));
   REQUIRE_OK(koloGetUniqueId(&plain));
   growth.world.run([&](Self& self) {
@@ -111,6 +113,11 @@ TEST_CASE("without an id, with two, or with one of another kind, no communicator
     EXPECT_CODE(self, koloInvalidArgument, koloCommGrow(self.comm, 3, &plain, -1, &grown, nullptr));
     EXPECT(self, messageHas("not of koloCommGetUniqueId"));
     expectWorks(self);
+    EXPECT_CODE(self, koloInvalidArgument, koloCommGrow(self.comm, 3, &another, -1, &grown, nullptr));
+    EXPECT(self, messageHas("not of koloCommGetUniqueId"));
+    // The id's own job has not heard of that.
+    EXPECT_OK(self, koloCommInitRank(&grown, 2, plain, self.rank));
+    EXPECT_OK(self, koloCommDestroy(grown));
   });
   koloComm_t made = nullptr;
   CHECK_CODE(koloInvalidArgument, koloCommGrow(KOLO_COMM_NULL, 3, &plain, 2, &made, nullptr));

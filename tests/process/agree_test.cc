@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <sstream>
@@ -40,8 +41,22 @@ void expectSum(koloComm_t comm, int count) {
   MUST(sums == std::vector<int>(sums.size(), ranks));
 }
 
+// Without those that have died so far. Another one may die meanwhile, and then all have to shrink again.
+bool shrinksAndWorks(koloComm_t world) {
+  koloComm_t rest = nullptr;
+  const koloResult_t shrunk = koloCommShrink(world, nullptr, 0, &rest, nullptr);
+  MUST(shrunk == koloSuccess || shrunk == koloRemoteError || shrunk == koloUnreachable);
+  if (shrunk != koloSuccess) return false;
+  int ranks = 0, one = 1, sum = 0;
+  MUST_OK(koloCommCount(rest, &ranks));
+  const koloResult_t added = koloAllReduce(&one, &sum, 1, koloInt32, koloSum, rest, nullptr);
+  MUST(added == koloRemoteError || (added == koloSuccess && sum == ranks));
+  koloCommDestroy(rest);
+  return added == koloSuccess;
+}
+
 // Agrees over and over, while ranks are killed; then goes on without these. arguments: how many are killed; "revoked":
-// on a communicator that was revoked before
+// on a communicator that was revoked before; "shrink": each time on whether it could shrink before
 int agreeWhileKilled(const std::vector<std::string>& arguments) {
   const auto kills = static_cast<std::size_t>(std::stoi(arguments[0]));
   koloComm_t world = nullptr, rest = nullptr;
@@ -55,9 +70,15 @@ int agreeWhileKilled(const std::vector<std::string>& arguments) {
   for (std::uint64_t round = 0; (agreed & kLast) == 0; ++round) {
     if (round == 3) std::printf("ready\n"), std::fflush(stdout);
     // Who has taken part shows in the flags: each rank takes its own bit away.
-    const bool isLast = failedRanks(world).size() == kills;
+    const bool works = arguments[1] != "shrink" || shrinksAndWorks(world);
+    const bool isLast = failedRanks(world).size() == kills && works;
     agreed = ~(std::uint64_t{1} << rank) & (isLast ? ~std::uint64_t{0} : ~kLast);
     const koloResult_t result = koloCommAgree(world, &agreed);
+    if (result == koloUnreachable) {
+      std::printf("%sunreachable: %s\n", story.c_str(), koloGetLastError(nullptr));
+      koloCommDestroy(world);
+      return 0;
+    }
     MUST(result == koloSuccess || result == koloRemoteError);
     char line[64];
     std::snprintf(line, sizeof line, "agreed %llu %llx %d\n", static_cast<unsigned long long>(round),
@@ -73,6 +94,26 @@ int agreeWhileKilled(const std::vector<std::string>& arguments) {
   return 0;
 }
 KOLO_ROLE(agreeWhileKilled);
+
+// Waits for a new process that does not come.
+int growWhileKilled(const std::vector<std::string>&) {
+  koloComm_t world = nullptr, grown = nullptr;
+  int rank = -1, ranks = 0;
+  koloUniqueId id{};
+  MUST_OK(koloCommInitFromEnv(&world, nullptr));
+  MUST_OK(koloCommUserRank(world, &rank));
+  MUST_OK(koloCommCount(world, &ranks));
+  if (rank == 1) MUST_OK(koloCommGetUniqueId(world, &id));
+  MUST_OK(koloBarrier(world, nullptr));
+  std::printf("ready\n");
+  std::fflush(stdout);
+  const koloResult_t result = koloCommGrow(world, ranks + 1, rank == 1 ? &id : nullptr, -1, &grown, nullptr);
+  std::printf("grow: %d %s\n", result, koloGetLastError(nullptr));
+  MUST(result == koloRemoteError || result == koloUnreachable);
+  koloCommDestroy(world);
+  return 0;
+}
+KOLO_ROLE(growWhileKilled);
 
 std::string inHex(const koloUniqueId& id) {
   std::string text;
@@ -177,42 +218,104 @@ std::vector<std::string> agreedLines(const std::string& output) {
   return lines;
 }
 
-void killInAgreements(const std::string& transports, const std::string& how, int kills, std::mt19937_64& random) {
-  constexpr int kRanks = 5;
-  Job job(kRanks, "agreeWhileKilled", {std::to_string(kills), how}, {{"KOLO_TRANSPORTS", transports}});
+// Nobody waits so long for a rank that has died.
+Environment patient(const std::string& transports) {
+  return {{"KOLO_TRANSPORTS", transports}, {"KOLO_INIT_TIMEOUT_MS", "600000"}, {"KOLO_TIMEOUT_MS", "600000"}};
+}
+
+// Kills so many ranks, from `first` on, at random moments. True: rank 0 is among them, which has the hub.
+bool killSome(Job& job, int first, int kills, std::mt19937_64& random, std::vector<bool>& areVictims) {
   job.waitForLine("ready");
-  std::vector<int> victims;
-  while (victims.size() < static_cast<std::size_t>(kills)) {
-    const int victim = 1 + static_cast<int>(random() % (kRanks - 1));  // rank 0 has the hub
-    if (std::find(victims.begin(), victims.end(), victim) != victims.end()) continue;
+  areVictims.assign(static_cast<std::size_t>(job.size()), false);
+  for (int killed = 0; killed < kills;) {
+    const int victim = first + static_cast<int>(random() % static_cast<unsigned>(job.size() - first));
+    if (areVictims[static_cast<std::size_t>(victim)]) continue;
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));  // any moment will do
     job[victim].signal(SIGKILL);
-    victims.push_back(victim);
+    areVictims[static_cast<std::size_t>(victim)] = true;
+    ++killed;
   }
-  std::vector<std::string> first;
-  for (int rank = 0; rank < kRanks; ++rank) {
+  return areVictims.front();
+}
+
+// Where the hub's process dies, a survivor may hear the last result that another one does not hear any more.
+void expectAlike(const std::vector<std::string>& one, const std::vector<std::string>& other, bool isHubLost) {
+  const std::size_t both = std::min(one.size(), other.size());
+  CHECK(std::equal(one.begin(), one.begin() + static_cast<std::ptrdiff_t>(both), other.begin()));
+  CHECK(std::max(one.size(), other.size()) - both <= (isHubLost ? 1 : 0));
+}
+
+void killInAgreements(const std::string& transports, const std::string& how, int first, int kills,
+                      std::mt19937_64& random) {
+  INFO(transports << ", " << how << ", " << kills << " are killed, from rank " << first << " on");
+  Job job(5, "agreeWhileKilled", {std::to_string(kills), how}, patient(transports));
+  std::vector<bool> areVictims;
+  const bool isHubLost = killSome(job, first, kills, random, areVictims);
+  std::vector<std::string> others;
+  for (int rank = 0; rank < job.size(); ++rank) {
     const Ended ended = job.wait(rank);
-    if (std::find(victims.begin(), victims.end(), rank) != victims.end()) continue;
+    if (areVictims[static_cast<std::size_t>(rank)]) continue;
     INFO("rank " << rank << ", status " << ended.status << ":\n" << ended.output);
     CHECK(ended.exitedWith(0));
+    const bool isUnreachable = ended.output.find("unreachable: ") != std::string::npos;
+    if (!isHubLost) CHECK(!isUnreachable);
+    if (isUnreachable) CHECK(ended.output.find("rank 0 (pid ") != std::string::npos);
     const std::vector<std::string> lines = agreedLines(ended.output);
-    CHECK(lines.size() > 3);
-    if (rank == 0) first = lines;
-    CHECK(lines == first);
+    CHECK(lines.size() >= 3);
+    if (!others.empty()) expectAlike(lines, others, isHubLost);
+    others = lines;
   }
+}
+
+void killInGrowth(const std::string& transports, int kills, std::mt19937_64& random) {
+  INFO(transports << ", " << kills << " are killed while they grow");
+  Job job(4, "growWhileKilled", {}, patient(transports));
+  std::vector<bool> areVictims;
+  (void)killSome(job, 0, kills, random, areVictims);
+  for (int rank = 0; rank < job.size(); ++rank) {
+    const Ended ended = job.wait(rank);
+    INFO("rank " << rank << ", status " << ended.status << ":\n" << ended.output);
+    if (!areVictims[static_cast<std::size_t>(rank)]) CHECK(ended.exitedWith(0));
+  }
+}
+
+// How often a usual run kills, and one that tries all.
+int jobs() {
+  if (std::getenv("KOLO_TEST_ALL") == nullptr) return 1;
+  extendDeadline(300s);
+  return 20;
 }
 
 }  // namespace
 
 TEST_CASE("survivors agree on the same flags with the same result, whoever is killed meanwhile") {
+  const char* const transports = GENERATE("shm", "tcp");
   for (Rounds rounds(4100); rounds.next();) {
     std::mt19937_64 random(rounds.seed());
-    for (const char* const transports : {"shm", "tcp"}) {
-      const int kills = 1 + static_cast<int>(random() % 3);
-      const char* const how = random() % 2 == 0 ? "revoked" : "working";
-      INFO(transports << ", " << how << ", " << kills << " are killed");
-      killInAgreements(transports, how, kills, random);
+    for (int job = jobs(); job-- > 0;) {
+      for (const char* const how : {"revoked", "working", "shrink"})
+        killInAgreements(transports, how, 1, 1 + static_cast<int>(random() % 3), random);
     }
+  }
+}
+
+TEST_CASE("survivors have no different results of an agreement, and none waits, if the hub's rank is killed too") {
+  const char* const transports = GENERATE("shm", "tcp");
+  for (Rounds rounds(4200); rounds.next();) {
+    std::mt19937_64 random(rounds.seed());
+    for (int job = jobs(); job-- > 0;) {
+      for (const char* const how : {"working", "shrink"})
+        killInAgreements(transports, how, 0, 1 + static_cast<int>(random() % 4), random);
+      killInAgreements(transports, "revoked", 0, 4, random);
+    }
+  }
+}
+
+TEST_CASE("a growth in which a rank is killed ends on all others, and at once") {
+  const char* const transports = GENERATE("shm", "tcp");
+  for (Rounds rounds(4300); rounds.next();) {
+    std::mt19937_64 random(rounds.seed());
+    for (int job = jobs(); job-- > 0;) killInGrowth(transports, 1 + job % 3, random);
   }
 }
 

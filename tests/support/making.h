@@ -195,9 +195,8 @@ inline void expectAllMade(const std::vector<Status>& statuses) {
 }
 
 // How communicators are made, and at which exchange a fault of one rank alone may end that: the first of a split tells
-// all ranks' colors, those of a group and a shrink tell who has come, and nothing precedes it that could fail so. Ranks
-// that share memory need no other. By which exchange a death ends nothing: a shrink goes on without those who have not
-// come.
+// all ranks' colors, that of a group tells who has come, and nothing precedes it that could fail so. Ranks that share
+// memory need no other. By which exchange a death ends nothing: a shrink goes on without those who have not come.
 struct Way {
   const char* name;
   Makers::Make make;
@@ -206,7 +205,7 @@ struct Way {
   int outlived;
 };
 inline Way bySplit() { return {"split", Makers::split, 2, true, 0}; }
-inline Way byShrink() { return {"shrink", Makers::shrink, 2, false, 1}; }
+inline Way byShrink() { return {"shrink", Makers::shrink, 1, false, 1}; }
 inline Way byGroup() { return {"group", Makers::group, 2, true, 0}; }
 
 // Makes communicators, the fault being at the first exchange of making one, then at the second, and so on.
