@@ -35,6 +35,7 @@ constexpr std::uint64_t kPartialSequence = std::uint64_t{1} << 63;
 struct Failure {
   Status why;            // koloRemoteError: a rank died; koloAborted; koloMismatch; koloTimeout
   int rank = -1;         // job rank of the culprit; -1 unknown
+  int reporter = -1;     // job rank that has reported it, as the hub knows it; -1: none
   bool isDeath = false;  // of `rank`, as the control plane itself noticed it: no rank's report
 
   Failure() = default;

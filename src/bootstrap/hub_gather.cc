@@ -286,8 +286,13 @@ bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
     }
   }
   if (known.frames.size() >= kMaxFailuresPerKey) return true;
-  known.frames.push_back(std::make_shared<const std::string>(
-      frame(Frame::kReported).number(key).number(code).number(rank).text(message).take()));
+  known.frames.push_back(std::make_shared<const std::string>(frame(Frame::kReported)
+                                                                 .number(key)
+                                                                 .number(code)
+                                                                 .number(rank)
+                                                                 .number(std::int32_t{member->rank})
+                                                                 .text(message)
+                                                                 .take()));
   const SharedFrame news = known.frames.back();
   if (const auto found = subscribers_.find(family); found != subscribers_.end()) {
     for (const MemberPtr& each : found->second) {

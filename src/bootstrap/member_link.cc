@@ -74,7 +74,9 @@ void MemberLink::report(std::uint64_t key, const Failure& failure, std::uint64_t
                        .take());
     channel_->push();
   }
-  subscriptions_.reported(key, failure, families_.count(family) != 0);  // else the hub tells it with the others
+  Failure mine = failure;
+  mine.reporter = rank_;
+  subscriptions_.reported(key, mine, families_.count(family) != 0);  // else the hub tells it with the others
   failExchangesOf(key, failure.why);
 }
 
@@ -195,9 +197,11 @@ bool MemberLink::onReported(Decoder& decoder) {
   const auto key = decoder.number<std::uint64_t>();
   const auto code = decoder.number<std::int32_t>();
   const auto rank = decoder.number<std::int32_t>();
+  const auto reporter = decoder.number<std::int32_t>();
   const std::string_view message = decoder.text();
   if (!decoder.done() || code <= koloSuccess || code >= koloNumResults) return false;
-  const Failure failure(error(failureCode(code), "{}", message), rank);
+  Failure failure(error(failureCode(code), "{}", message), rank);
+  failure.reporter = reporter;
   subscriptions_.reported(key, failure, true);
   // The hub has failed those it knew of; one that is still on its way there must not wait for ranks that gave up.
   failExchangesOf(key, failure.why);

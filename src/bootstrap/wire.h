@@ -203,7 +203,7 @@ enum class Frame : std::uint8_t {
   kGathered = 34,      // key, sequence, first index, count, blobs
   kGatherFailed = 35,  // key, sequence, code, message
   kDeaths = 36,        // count, (rank, message)...
-  kReported = 37,      // key, failure
+  kReported = 37,      // key, failure with the rank that has reported it
   kHostLeft = 38,      // rank: it lived in the hub's process and left in good order
   kFarewell = 39,      // -
   kAsked = 40,         // key, rank that asks, number of the question, question

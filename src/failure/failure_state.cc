@@ -82,14 +82,15 @@ void FailureState::tell(std::uint64_t key, const bootstrap::Failure& failure) co
 }
 
 void FailureState::giveUp(const Status& why) {
-  const bootstrap::Failure mine(why, membership_.jobRank(membership_.rank));
+  bootstrap::Failure mine(why, membership_.jobRank(membership_.rank));
+  mine.reporter = mine.rank;
   hearGivenUp(mine);
   tell(membership_.keyOfGivingUp(), mine);
 }
 
 void FailureState::hearGivenUp(const bootstrap::Failure& failure) {
   const auto member = std::find(membership_.members.begin(), membership_.members.end(), failure.rank);
-  if (member == membership_.members.end()) return;
+  if (member == membership_.members.end() || failure.reporter != failure.rank) return;  // nobody says so of another
   const auto at = static_cast<int>(member - membership_.members.begin());
   const std::lock_guard lock(mutex_);
   Status& why = givenUp_[static_cast<std::size_t>(at)];

@@ -427,6 +427,20 @@ TEST_CASE("a rank that says nonsense in an agreement is named, and nothing comes
   CHECK(honestHears(said(Statement::kFlags, 2), false).message() == "");
 }
 
+TEST_CASE("a rank that says of another that it has given up a communicator is not believed", "[lies]") {
+  Couple couple("shm");
+  const links::Membership& liars = couple.liar().membership();
+  liars.control->reportFailure(liars.keyOfGivingUp(), {error(koloAborted, "a lie"), liars.jobRank(kHonest)},
+                               liars.hubsKey());
+  couple.onBoth([&](Communicator& rank) {
+    std::uint64_t flags = rank.rank() == kHonest ? 6 : 3;
+    const Status agreed = agreeOnFlags(rank, &flags);
+    if (rank.rank() != kHonest) return;
+    CHECK(agreed.message() == "");
+    CHECK(flags == 2);
+  });
+}
+
 TEST_CASE("an id that is none, and that a rank gives to grow a communicator by, is refused", "[lies]") {
   for (const std::size_t bytes : {std::size_t{5}, std::size_t{KOLO_UNIQUE_ID_BYTES}, std::size_t{100000}}) {
     Couple couple("shm");
