@@ -365,18 +365,57 @@ KOLO_API koloResult_t koloCommInitFromEnv(koloComm_t* comm, const koloConfig_t* 
  * communicator that has this rank. */
 KOLO_API koloResult_t koloCommSplit(koloComm_t comm, int color, int key, koloComm_t* newcomm,
                                     const koloConfig_t* config);
-/* Makes a communicator of the ranks of comm that are not excluded. Collective over these ranks.
- * It works when excluded ranks are dead and when comm has failed.
+/* Makes a communicator of the ranks of comm that are not excluded, and live. Collective over these ranks.
+ * It works when comm has failed or was revoked. The callers first agree on who is left, as koloCommAgree does. So a
+ * dead rank is excluded whether the callers know of its death or not.
  * Parameters:
- *   excludeRanks  array of excludeCount ranks of comm, without the caller; read by the call
+ *   excludeRanks  array of excludeCount ranks of comm, without the caller; read by the call. Ranks that live are given
+ *                 by all callers alike. Dead ones need not be given.
  *   excludeCount  0..n-1
  *   newcomm       place for the handle; the caller destroys it
  *   config        options; NULL: those of comm
  * The call waits until all remaining ranks have called it. Each wait for them ends after KOLO_INIT_TIMEOUT_MS.
- * Errors: koloInvalidCount, koloInvalidRank. koloInvalidUsage if a rank excludes itself, and inside a group. The
- *   errors of koloCommInitRank. */
+ * Errors: koloInvalidCount, koloInvalidRank. koloInvalidUsage if a rank excludes itself, and inside a group.
+ *   - Those of koloCommAgree. koloAborted names a rank that has aborted comm: it has to be excluded, also if it has
+ *     died since. koloMismatch if the lists of the callers differ in ranks that live, after KOLO_INIT_TIMEOUT_MS, and
+ *     koloTimeout on some ranks.
+ *   - Those of koloCommInitRank. koloRemoteError if a rank dies after the ranks have agreed: all survivors may call
+ *     koloCommShrink again.
+ * The method is that of MPIX_Comm_shrink of ULFM (Open MPI 5). */
 KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, int excludeCount, koloComm_t* newcomm,
                                      const koloConfig_t* config);
+/* Makes an id by which new processes join the ranks of comm, in koloCommGrow.
+ * One rank of comm calls it, and hands the id to the new processes by any channel. All that koloGetUniqueId says of its
+ * id holds for this one: the process of this rank must live until all have joined, and relays the control messages of
+ * the new communicator while it lives. An id serves one koloCommGrow. Whoever has it may join by any number. The
+ * process keeps something for an id that nobody uses. Parameters: uniqueId: place for the id. Errors: those of
+ * koloGetUniqueId. The failure of comm, if it has failed. */
+KOLO_API koloResult_t koloCommGetUniqueId(koloComm_t comm, koloUniqueId* uniqueId);
+/* Makes a larger communicator: of all ranks of comm, which keep their numbers, and of new processes. Collective over
+ * both. comm stays as it is; the caller destroys it when it is not needed any more.
+ * Parameters:
+ *   comm      a rank of it: the communicator that grows; a new process: KOLO_COMM_NULL
+ *   nranks    the number of ranks afterwards, the same for all: more than comm has, and 4096 at most
+ *   uniqueId  the id of koloCommGetUniqueId. A new process gives it. Of the ranks of comm, the one that has made it
+ *             gives it; the others give NULL or the same id.
+ *   rank      a rank of comm: -1, or its number; a new process: a number that comm does not have, below nranks, each
+ *             exactly once
+ *   newcomm   place for the handle; the caller destroys it
+ *   config    options; NULL: those of comm, and for a new process the settings of the environment
+ * The call waits until all have called it. Each wait for others ends after KOLO_INIT_TIMEOUT_MS. On the ranks of comm
+ * it has a place in the order of operations on comm (rule 6).
+ * Errors: none of them makes comm fail.
+ *   - Before anything is sent: koloInvalidRank, also if a new process gives a number that comm has.
+ *     koloInvalidRankCount if nranks is not larger than comm. koloInvalidUsage inside a group.
+ *   - On all ranks of comm, and the new processes are told if the rank with the id calls: koloMismatch if they give
+ *     different nranks or ids.
+ *     koloInvalidArgument if none of them gives an id, or not one of koloCommGetUniqueId. The failure of comm, also if
+ *     a rank of it dies during the call.
+ *   - Those of koloCommInitRank. koloInvalidRankCount if a new process gives another nranks. koloTimeout names the new
+ *     ranks that have not come. koloRemoteError if a new process dies.
+ * The method is that of ncclCommGrow (NCCL 2.29). */
+KOLO_API koloResult_t koloCommGrow(koloComm_t comm, int nranks, const koloUniqueId* uniqueId, int rank,
+                                   koloComm_t* newcomm, const koloConfig_t* config);
 /* Makes a group: a communicator of listed ranks of parent. Collective over the listed ranks alone.
  * Ranks of parent that are not in the list do not call it, and are not waited for. The list's order is the order of the
  * new ranks. For example, with the list {1, 0} rank 1 of parent becomes rank 0, the root of a broadcast from 0.
@@ -480,16 +519,46 @@ KOLO_API koloResult_t koloCommDestroy(koloComm_t comm);
 KOLO_API koloResult_t koloCommRevoke(koloComm_t comm, const char* reason);
 /* Makes every operation of comm, on all ranks, return koloAborted in bounded time; then frees comm.
  * Parameters: comm: the handle is dead afterwards.
- * The call waits until calls of other threads on comm have returned, and never for other ranks.
+ * The call never waits for other ranks. It waits for calls of other threads on comm, and for operations on streams, for
+ * 50 milliseconds at most. What takes longer keeps its buffers (rule 5), and comm is freed behind it. Examples are a
+ * function of the caller (rule 11), and an operation on a stream that waits for one of another communicator.
  * Errors: koloInvalidUsage inside a group and inside a function of the caller (rule 11). */
 KOLO_API koloResult_t koloCommAbort(koloComm_t comm);
+/* Agrees on flags among the ranks of comm that live. Collective over these ranks.
+ * It works when comm has failed or was revoked, and gives all survivors the same flags and the same result, whoever
+ * dies meanwhile. The exception is the process that relays control messages (koloGetUniqueId): if it ends during the
+ * call, or a rank's connection to it does, some ranks may have a result, and the rest koloUnreachable. For flags of a
+ * communicator that works, koloVote is faster. Parameters: flags: the caller's flags, in host memory on every
+ * communicator. The call writes the bitwise AND of the flags of all ranks that took part. A rank that dies before it
+ * has given its flags takes no part. Result:
+ *   - koloSuccess if all ranks of comm took part but those which koloCommFailedRanks had told of on each rank that took
+ *     part. So that function acknowledges failures, as MPIX_Comm_ack_failed does.
+ *   - koloRemoteError otherwise: flags are agreed all the same. koloCommFailedRanks then tells on every rank at least
+ *     which ranks took no part.
+ * The call waits until all ranks that live have called it. Each wait for them ends after KOLO_INIT_TIMEOUT_MS. It has a
+ * place in the order of operations on comm (rule 6), and lends others its turn while it waits.
+ * Errors, with which flags are not written:
+ *   - koloAborted on all ranks if one of them has aborted comm, also if it has died since. If it aborts comm when all
+ *     have called, maybe on that rank alone.
+ *   - koloTimeout names the ranks that live and have not called. koloMismatch if a rank calls koloCommShrink; if that
+ *     one excludes ranks that live, after KOLO_INIT_TIMEOUT_MS, and koloTimeout on some ranks.
+ *   - koloUnreachable if a rank has left the job, or the process that relays control messages has ended or did not
+ *     answer in time. In the last case the rank that got no answer takes part in no agreement on comm any more, and
+ *     the others are told.
+ *   - koloOutOfMemory on a rank that has no memory for its part, and that or koloUnreachable on the others. If the
+ *     memory is missing when the ranks have agreed, on that rank alone, which takes part in no agreement any more.
+ *   - koloInvalidUsage inside a group.
+ * The method is that of MPIX_Comm_agree of ULFM (Open MPI 5). */
+KOLO_API koloResult_t koloCommAgree(koloComm_t comm, uint64_t* flags);
 /* Tells whether comm has failed.
  * Parameters: asyncError: place for koloSuccess, or for the error that comm has failed with. */
 KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* asyncError);
-/* Tells which ranks of comm have died, as far as this rank has been told.
- * These are the ranks to exclude from koloCommShrink. A rank whose host has been silent for KOLO_SILENCE_MS counts as
- * dead, and so does one whose connection to the process of rank 0 has broken. Ranks that live are not among them, even
- * if comm has failed because of them: ranks that have destroyed comm, and ranks to which another link has broken.
+/* Tells which ranks of comm have died, as far as this rank has been told, and acknowledges that (koloCommAgree).
+ * koloCommShrink leaves them out. A rank whose host has been silent for KOLO_SILENCE_MS counts as dead, and so does one
+ * whose connection to the process of rank 0 has broken. That one takes the ranks of rank 0's process for dead in turn.
+ * If nobody else is left, it agrees and shrinks alone, as they may do: koloCommCount tells. Ranks that live are not
+ * among them otherwise, even if comm has failed because of them: ranks that have destroyed comm, and ranks to which
+ * another link has broken.
  * Parameters:
  *   ranks  place for n ranks of comm; the call writes as many as have died, in ascending order
  *   count  place for their number */

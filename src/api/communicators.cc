@@ -1,17 +1,26 @@
 // Version, unique ids, and the life of communicators.
 #include <algorithm>
+#include <chrono>
+#include <exception>
+#include <future>
 #include <thread>
 
 #include "api/guard.h"
 #include "api/ownership.h"
+#include "base/insist.h"
+#include "base/log.h"
 #include "base/of_thread.h"
+#include "base/quiet_thread.h"
 #include "bootstrap/control.h"
+#include "comm/agreement.h"
 #include "comm/factory.h"
 
 namespace kolo::api {
 namespace {
 
 constexpr int kMostRanks = 4096;
+// How long an abort waits for what ends by itself.
+constexpr std::chrono::milliseconds kAbortPatience{50};
 
 Status checkRanks(int ranks) {
   if (ranks >= 1 && ranks <= kMostRanks) return {};
@@ -22,6 +31,9 @@ Status initRank(koloComm_t* comm, int ranks, const koloUniqueId& id, int rank, c
   KOLO_TRY(checkResult("comm", comm));
   KOLO_TRY(checkRanks(ranks));
   if (rank < 0 || rank >= ranks) return error(koloInvalidRank, "rank is {}, expected 0..{}", rank, ranks - 1);
+  const Result<std::uint32_t> growth = bootstrap::growthOf(id);
+  if (growth.ok() && growth.value() != 0)
+    return error(koloInvalidArgument, "the id is of koloCommGetUniqueId, with which koloCommGrow is to be called");
   const Result<comm::Options> options = comm::Options::make(config, nullptr);
   const auto create = [comm, ranks, id, rank, options]() -> Status {
     const InUse inUse;
@@ -52,11 +64,70 @@ Status finalize(comm::Communicator& communicator, bool mayWait = true) {
 // Then waits for the calls of other threads that are still on their way out.
 void destroy(koloComm_t comm, comm::Communicator* communicator) {
   communicators.release(reinterpret_cast<std::uintptr_t>(comm));
-  // Windows go with their communicator.
-  for (WindowEntry* entry : windows.removeAll([&](const WindowEntry& w) { return w.communicator == communicator; })) {
-    delete entry;
+  // Windows go with their communicator. Where they cannot, it stays: their handles lead to it.
+  const bool areGone = insist([&] {
+    const auto isIts = [&](const WindowEntry& entry) { return entry.communicator == communicator; };
+    for (WindowEntry* entry : windows.removeAll(isIts)) delete entry;
+  });
+  if (areGone) return void(delete communicator);
+  log::warn("communicator {} is not freed: there is no memory to look for its windows", communicator->options().name);
+}
+
+// Frees a communicator that this rank has given up, as soon as no call has it any more. What keeps a call may be
+// another rank: that for whose operation, on another communicator, a stream waits before it comes to this one, or that
+// whose process runs the hub and does not answer a farewell. So a thread of its own waits, and this one for no longer
+// than kAbortPatience. Where there is no thread, this one waits as long, and the communicator is not freed after that.
+void destroyInTime(koloComm_t comm, comm::Communicator* communicator) {
+  const auto waitAndFree = [comm, communicator] {
+    communicator->turn().drain();
+    destroy(comm, communicator);
+  };
+  std::future<void> freed;
+  try {
+    std::packaged_task<void()> task([waitAndFree] {
+      caller.isLibrarys = true;
+      waitAndFree();
+    });
+    freed = task.get_future();
+    startQuietly(std::move(task)).detach();
+  } catch (const std::exception&) {
+    const auto end = std::chrono::steady_clock::now() + kAbortPatience;
+    const std::uint64_t place = communicator->turn().take();
+    if (!communicator->turn().waitUnless(place, [end] { return std::chrono::steady_clock::now() > end; }))
+      return log::warn("communicator {} is not freed: the system gives no thread for it", communicator->options().name);
+    communicator->turn().done(place);
+    return destroy(comm, communicator);
   }
-  delete communicator;
+  (void)freed.wait_for(kAbortPatience);
+}
+
+// What nranks and rank may be where a communicator of `old` ranks grows. Its own ranks give -1, or the number they
+// have.
+Status checkGrowth(int old, int ranks, int rank, int own) {
+  KOLO_TRY(checkRanks(ranks));
+  if (ranks <= old) {
+    return error(koloInvalidRankCount, "nranks is {}, expected more than the {} of the communicator that grows", ranks,
+                 old);
+  }
+  if (own >= 0 && rank != -1 && rank != own)
+    return error(koloInvalidRank, "rank is {}, expected -1 or the caller's, {}", rank, own);
+  if (own < 0 && (rank < old || rank >= ranks)) {
+    return error(koloInvalidRank, "rank is {}, expected {}..{}: the first {} are those of the communicator that grows",
+                 rank, old, ranks - 1, old);
+  }
+  return {};
+}
+
+// A new process's part in growing.
+Status joinGrown(koloComm_t* newcomm, int ranks, const koloUniqueId* id, int rank, const koloConfig_t* config) {
+  if (id == nullptr) return error(koloInvalidPointer, "uniqueId is NULL, expected that of koloCommGetUniqueId");
+  KOLO_ASSIGN(const std::uint32_t growth, bootstrap::growthOf(*id));
+  const int old = comm::oldRanksIn(growth);
+  if (old == 0) return error(koloInvalidArgument, "the id is of koloGetUniqueId, expected one of koloCommGetUniqueId");
+  KOLO_TRY(checkGrowth(old, ranks, rank, -1));
+  const InUse inUse;
+  KOLO_ASSIGN(comm::Owned grown, comm::createFromId(*id, rank, ranks, comm::Options::make(config, nullptr)));
+  return deliver(newcomm, std::move(grown));
 }
 
 Status refuseEnd() {
@@ -64,11 +135,12 @@ Status refuseEnd() {
   return refuseInNotice();
 }
 
-// Makes every operation fail, on all ranks. reason: "", or more words.
-void revoke(comm::Communicator& communicator, const char* function, const std::string& reason) {
-  communicator.failureState().fail({error(koloAborted, "rank {} called {} on communicator {}{}{}", communicator.rank(),
-                                          function, communicator.options().name, reason.empty() ? "" : ": ", reason),
-                                    communicator.membership().jobRank(communicator.rank())});
+// Makes every operation fail, on all ranks. reason: "", or more words. Returns with what.
+Status revoke(comm::Communicator& communicator, const char* function, const std::string& reason) {
+  Status why = error(koloAborted, "rank {} called {} on communicator {}{}{}", communicator.rank(), function,
+                     communicator.options().name, reason.empty() ? "" : ": ", reason);
+  communicator.failureState().fail({why, communicator.membership().jobRank(communicator.rank())});
+  return why;
 }
 
 }  // namespace
@@ -240,6 +312,35 @@ KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, i
   });
 }
 
+KOLO_API koloResult_t koloCommGetUniqueId(koloComm_t comm, koloUniqueId* uniqueId) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(checkResult("uniqueId", uniqueId));
+    KOLO_ASSIGN(const Pin<comm::Communicator> parent, find(comm));
+    if (parent->failed()) return parent->failure();
+    KOLO_ASSIGN(*uniqueId, bootstrap::createUniqueId(false, comm::growthOf(*parent)));
+    return {};
+  });
+}
+
+KOLO_API koloResult_t koloCommGrow(koloComm_t comm, int nranks, const koloUniqueId* uniqueId, int rank,
+                                   koloComm_t* newcomm, const koloConfig_t* config) {
+  if (comm == KOLO_COMM_NULL) {
+    return guardProcess(__func__, [&]() -> Status {
+      KOLO_TRY(checkResult("newcomm", newcomm));
+      KOLO_TRY(refuseInGroupOrReduction());
+      return joinGrown(newcomm, nranks, uniqueId, rank, config);
+    });
+  }
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(checkResult("newcomm", newcomm));
+    KOLO_TRY(refuseInGroupOrReduction());
+    KOLO_ASSIGN(const Pin<comm::Communicator> parent, find(comm));
+    KOLO_TRY(checkGrowth(parent->ranks(), nranks, rank, parent->rank()));
+    KOLO_ASSIGN(comm::Owned grown, inTurn(*parent, [&] { return comm::grow(*parent, nranks, uniqueId, config); }));
+    return deliver(newcomm, std::move(grown));
+  });
+}
+
 KOLO_API koloResult_t koloCommFinalize(koloComm_t comm) {
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(refuseInGroupOrReduction());
@@ -259,7 +360,7 @@ KOLO_API koloResult_t koloCommDestroy(koloComm_t comm) {
 KOLO_API koloResult_t koloCommRevoke(koloComm_t comm, const char* reason) {
   return guard(__func__, [&, function = __func__]() -> Status {
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
-    revoke(*communicator, function, reason == nullptr ? "" : reason);
+    (void)revoke(*communicator, function, reason == nullptr ? "" : reason);
     return {};
   });
 }
@@ -269,9 +370,10 @@ KOLO_API koloResult_t koloCommAbort(koloComm_t comm) {
     KOLO_TRY(refuseEnd());
     comm::Communicator* const communicator = communicators.retire(reinterpret_cast<std::uintptr_t>(comm));
     if (communicator == nullptr) return notACommunicator(comm);  // of several threads, one gets it
-    revoke(*communicator, function, "");
-    communicator->turn().drain();
-    destroy(comm, communicator);
+    const Status why = revoke(*communicator, function, "");
+    communicator->failureState().abortInterrupt()->raise(why);
+    communicator->failureState().giveUp(why);
+    destroyInTime(comm, communicator);
     return {};
   });
 }
@@ -295,12 +397,20 @@ KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* async
   });
 }
 
+KOLO_API koloResult_t koloCommAgree(koloComm_t comm, uint64_t* flags) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(checkResult("flags", flags));
+    KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
+    return inTurn(*communicator, [&] { return comm::agreeOnFlags(*communicator, flags); });
+  });
+}
+
 KOLO_API koloResult_t koloCommFailedRanks(koloComm_t comm, int* ranks, int* count) {
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("ranks", ranks));
     KOLO_TRY(checkResult("count", count));
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
-    const std::vector<int> failed = communicator->failureState().dead();
+    const std::vector<int> failed = communicator->failureState().acknowledge();
     std::copy(failed.begin(), failed.end(), ranks);
     *count = static_cast<int>(failed.size());
     return {};

@@ -131,7 +131,10 @@ template <class Body>
 auto inTurn(comm::Communicator& communicator, Body&& body) -> decltype(body()) {
   KOLO_TRY(refuseInGroupOrReduction());
   if (communicator.requests().hasCollectives()) communicator.requests().executeCollectives();
-  const comm::InTurn served(communicator.turn());
+  // Some control functions work on a communicator that has failed: an abort alone ends the wait.
+  const std::shared_ptr<bootstrap::Interrupt>& abort = communicator.failureState().abortInterrupt();
+  const comm::InTurn served(communicator.turn(), [&] { return abort->isRaised(); });
+  if (!served.isServed()) return abort->why();
   const comm::LendsTurn lends(communicator.turn(), served.entered());
   return body();
 }

@@ -50,7 +50,8 @@ class MemberControl final : public Control {
   }
 
   Result<std::vector<std::string>> allGather(std::uint64_t key, std::uint64_t sequence, const std::vector<int>& members,
-                                             int index, std::string_view mine, int timeoutMs) override;
+                                             int index, std::string_view mine, int timeoutMs,
+                                             Interrupt* interrupt) override;
 
   void subscribe(std::uint64_t key, const std::vector<int>& members, std::function<void(const Failure&)> onFailure,
                  std::function<std::string(int, std::string_view)> onQuestion, std::uint64_t family) override {
@@ -125,7 +126,7 @@ Status MemberControl::check(const std::vector<int>& members, int index, std::str
 
 Result<std::vector<std::string>> MemberControl::allGather(std::uint64_t key, std::uint64_t sequence,
                                                           const std::vector<int>& members, int index,
-                                                          std::string_view mine, int timeoutMs) {
+                                                          std::string_view mine, int timeoutMs, Interrupt* interrupt) {
   KOLO_TRY(check(members, index, mine));
   if (members.size() == 1) return std::vector<std::string>{std::string(mine)};
   const auto exchange = std::make_shared<Exchange>();
@@ -141,6 +142,8 @@ Result<std::vector<std::string>> MemberControl::allGather(std::uint64_t key, std
                                                                .ranks(members)
                                                                .text(mine)
                                                                .take());
+  const Interrupt::Scope scope(interrupt, exchange->over);
+  if (interrupt != nullptr && interrupt->isRaised()) return exchange->over.status();
   const bool posted = reactor_.post([link = link_, id = MemberLink::ExchangeKey(key, sequence), exchange, request] {
     link->gather(id, exchange, request);
   });
@@ -149,8 +152,10 @@ Result<std::vector<std::string>> MemberControl::allGather(std::uint64_t key, std
     const WhileLent lent;
     return exchange->over.wait(deadline);
   }();
-  if (!isOver) {
+  // After an interruption the exchange may be over for the reactor, too: it then has nothing to withdraw.
+  if (!isOver || (interrupt != nullptr && interrupt->isRaised()))
     (void)reactor_.post([link = link_, id = MemberLink::ExchangeKey(key, sequence)] { link->withdraw(id); });
+  if (!isOver) {
     return error(koloInProgress,
                  "the job's hub, in {}, did not answer within {} ms (KOLO_INIT_TIMEOUT_MS) in an exchange of ranks {}",
                  hub_, patienceMs, describeRanks(members));
@@ -210,7 +215,9 @@ bool lacksSecret(const IdContents& contents) { return contents.isSecretGiven && 
 
 // Until the rank has joined; false: the time is over. Rank 0 hears meanwhile of those that have no way to the hub.
 bool awaitJoined(MemberLink& link, const koloUniqueId& id, const IdContents& contents, int rank, int ranks,
-                 Clock::time_point end) {
+                 Clock::time_point end, Interrupt* interrupt) {
+  const Interrupt::Scope scope(interrupt, link.joined());
+  const WhileLent lent;
   while (!link.joined().wait(rank == 0 ? std::min(end, Clock::now() + kWordInterval) : end)) {
     if (Clock::now() >= end) return false;
     if (const std::optional<PublishedFailure> word = takeWord(id, rank)) {
@@ -230,7 +237,7 @@ void awaitTold(const Secret& secret, int timeoutMs) {
 }
 
 Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContents& contents, int rank, int ranks,
-                                         int timeoutMs) {
+                                         int timeoutMs, Interrupt* interrupt) {
   KOLO_TRY(refuseIfForkedInUse());
   const auto deadline = Clock::now() + std::chrono::milliseconds(patience(timeoutMs));
   if (lacksSecret(contents)) {
@@ -241,7 +248,10 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
                        kOneSecretForAll, refused.message());
     return failedToDial(id, contents, rank, ranks, timeoutMs, true, std::move(why));
   }
-  Result<Dialled> dialled = dial(contents, deadline, rootOf(id, rank));
+  Result<Dialled> dialled = [&] {
+    const WhileLent lent;
+    return dial(contents, deadline, rootOf(id, rank), interrupt);
+  }();
   if (!dialled.ok()) {
     const bool mayBeAwaited = dialled.status().code() == koloSystemError || Clock::now() + kWorthTelling < deadline;
     return failedToDial(id, contents, rank, ranks, timeoutMs, mayBeAwaited, dialled.status());
@@ -259,7 +269,7 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
       reactor.value()->call([&] { link->start(std::move(dialled.value().socket), dialled.value().session); });
   if (!called) return error(koloInvalidUsage, "the process is exiting");
   Status status;
-  if (awaitJoined(*link, id, contents, rank, ranks, deadline + kAnswerGrace)) {
+  if (awaitJoined(*link, id, contents, rank, ranks, deadline + kAnswerGrace, interrupt)) {
     status = link->joined().status();
   } else {
     status =
@@ -269,7 +279,15 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
               where, timeoutMs);
   }
   if (!status.ok()) {
-    (void)reactor.value()->call([&] { link->close(); });
+    const bool givesUp = interrupt != nullptr && interrupt->isRaised();
+    const auto farewell = std::make_shared<const std::string>(declineFrame(rank, ranks, status));
+    (void)reactor.value()->call([&] {
+      if (givesUp) {  // else the others would hear of a death
+        link->decline(farewell);
+        link->leave();
+      }
+      link->close();
+    });
     return status;
   }
   std::string hub;
@@ -280,7 +298,7 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
 
 }  // namespace
 
-Result<koloUniqueId> createUniqueId(bool isOfThisHost) {
+Result<koloUniqueId> createUniqueId(bool isOfThisHost, std::uint32_t growth) {
   KOLO_TRY(initialiseCrypto());
   // Not everybody who makes an id was started by a launcher; and ranks that this one knows nothing of may get the id.
   const Result<LauncherJob> job = isOfThisHost ? Result<LauncherJob>(LauncherJob()) : readLauncher();
@@ -291,17 +309,25 @@ Result<koloUniqueId> createUniqueId(bool isOfThisHost) {
   if (hasGivenSecret()) secret = givenSecret(tagOf(secret));
   KOLO_ASSIGN(IdContents contents, startHub(secret, 0, isOfThisHost ? loopbackHere() : std::nullopt));
   contents.isSecretGiven = hasGivenSecret();
+  contents.growth = growth;
   return encodeId(contents);
 }
 
-Result<std::shared_ptr<Control>> join(const koloUniqueId& id, int rank, int ranks, int timeoutMs) {
+Result<std::uint32_t> growthOf(const koloUniqueId& id) {
+  KOLO_TRY(initialiseCrypto());
+  KOLO_ASSIGN(const IdContents contents, decodeId(id));
+  return contents.growth;
+}
+
+Result<std::shared_ptr<Control>> join(const koloUniqueId& id, int rank, int ranks, int timeoutMs,
+                                      Interrupt* interrupt) {
   KOLO_TRY(initialiseCrypto());
   KOLO_ASSIGN(const IdContents contents, decodeId(id));
   if (ranks < 1 || ranks > kMaxRanks) {
     return error(koloInvalidRankCount, "{} ranks, expected 1..{}", ranks, kMaxRanks);
   }
   if (rank < 0 || rank >= ranks) return error(koloInvalidRank, "rank {}, expected 0..{}", rank, ranks - 1);
-  Result<std::shared_ptr<Control>> result = joinHub(id, contents, rank, ranks, timeoutMs);
+  Result<std::shared_ptr<Control>> result = joinHub(id, contents, rank, ranks, timeoutMs, interrupt);
   if (!result.ok() && result.status().code() != koloTimeout) awaitTold(contents.secret, timeoutMs);
   KOLO_TRY(finishRendezvous(id, contents.secret, rank, result.status()));
   return result;

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "bootstrap/interrupt.h"
 
 namespace kolo::bootstrap {
 
@@ -34,6 +35,7 @@ constexpr std::uint64_t kPartialSequence = std::uint64_t{1} << 63;
 struct Failure {
   Status why;            // koloRemoteError: a rank died; koloAborted; koloMismatch; koloTimeout
   int rank = -1;         // job rank of the culprit; -1 unknown
+  int reporter = -1;     // job rank that has reported it, as the hub knows it; -1: none
   bool isDeath = false;  // of `rank`, as the control plane itself noticed it: no rank's report
 
   Failure() = default;
@@ -67,13 +69,14 @@ class Control {
   // differ; with koloTimeout naming those still missing (timeoutMs <= 0: no deadline). Several may be in flight with
   // different (key, sequence), and one that failed otherwise than by a report may be done over. Not from a callback.
   // With any of these errors no other caller succeeds with this one's blob. koloInProgress: the hub has not answered in
-  // time, and the others may have succeeded.
+  // time, and the others may have succeeded. interrupt: once it is raised, the call returns its error, and the others
+  // may have succeeded; null: nothing raises it.
   // Sequences from kPartialSequence on: callers of one key may give different members, with different sequences, and a
   // rank waits in one such exchange of the key at a time. Two callers that are members of each other's exchanges would
   // wait for each other in vain: both exchanges end with koloMismatch.
   virtual Result<std::vector<std::string>> allGather(std::uint64_t key, std::uint64_t sequence,
                                                      const std::vector<int>& members, int index, std::string_view mine,
-                                                     int timeoutMs) = 0;
+                                                     int timeoutMs, Interrupt* interrupt = nullptr) = 0;
 
   // From now on `onFailure` is called for each death of one of `members` and for each failure that any rank reports for
   // this key, until unsubscribe; deaths and failures of before are delivered at once. Each failure once; of those
@@ -106,13 +109,18 @@ class Control {
 
 // Makes an id and starts its hub in this process. isOfThisHost: all ranks are on this host, which the hub then listens
 // to alone, unless KOLO_INTERFACE says otherwise. Without it, koloInvalidEnvironment if the launcher says that ranks
-// are on several hosts, and no secret is given.
-Result<koloUniqueId> createUniqueId(bool isOfThisHost = false);
+// are on several hosts, and no secret is given. growth: 0; or what the id says of the communicator that grows by it
+// (comm/factory.h).
+Result<koloUniqueId> createUniqueId(bool isOfThisHost = false, std::uint32_t growth = 0);
+// What it was given. Errors: those of join() about the id.
+Result<std::uint32_t> growthOf(const koloUniqueId& id);
 
-// Joins the job as one of its ranks; blocks until all `ranks` have joined. Errors: koloInvalidArgument (not an id),
+// Joins the job as one of its ranks; blocks until all `ranks` have joined, or the interrupt is raised, which may be
+// null. Errors: koloInvalidArgument (not an id),
 // koloUnreachable (address, why), koloDuplicateRank, koloInvalidRankCount (ranks disagree on their number, both
 // printed), koloTimeout (names the missing ranks), koloMismatch (library versions differ, both printed).
-Result<std::shared_ptr<Control>> join(const koloUniqueId& id, int rank, int ranks, int timeoutMs);
+Result<std::shared_ptr<Control>> join(const koloUniqueId& id, int rank, int ranks, int timeoutMs,
+                                      Interrupt* interrupt = nullptr);
 
 // In place of join(), of a rank that cannot take part: the ranks that wait for it are told why, and return at once.
 // Looks for the hub for ten seconds at most, and no longer than joining may take. Returns `why`.

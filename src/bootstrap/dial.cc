@@ -218,8 +218,8 @@ struct Round {
 // Tries the addresses, one after the other, again and again while there is hope.
 class Search {
  public:
-  Search(const IdContents& id, const Root& root, Clock::time_point deadline)
-      : id_(id), root_(root), deadline_(deadline), addresses_(addressesToTry(id)) {}
+  Search(const IdContents& id, const Root& root, Clock::time_point deadline, const Interrupt* interrupt)
+      : id_(id), root_(root), interrupt_(interrupt), deadline_(deadline), addresses_(addressesToTry(id)) {}
 
   Result<Dialled> run();
 
@@ -235,6 +235,7 @@ class Search {
 
   const IdContents& id_;
   const Root& root_;
+  const Interrupt* const interrupt_;  // null: nothing ends it
   const Clock::time_point begun_ = Clock::now();
   const Clock::time_point deadline_;
   std::vector<Address> addresses_;
@@ -248,6 +249,7 @@ Result<Dialled> Search::run() {
   bool isTold = false;
   for (Clock::duration pause = kFirstPause;; pause = std::min<Clock::duration>(pause * 2, kLongestPause)) {
     if (std::optional<Dialled> dialled = tryAll(); dialled.has_value()) return std::move(*dialled);
+    if (interrupt_ != nullptr) KOLO_TRY(interrupt_->why());
     const Clock::time_point next = Clock::now() + pause;
     if (isHopeless()) return failure(true);
     if (next >= deadline_) return failure(false);
@@ -352,8 +354,8 @@ Status Search::failure(bool inTime) const {
 
 }  // namespace
 
-Result<Dialled> dial(const IdContents& id, Clock::time_point deadline, const Root& root) {
-  return Search(id, root, deadline).run();
+Result<Dialled> dial(const IdContents& id, Clock::time_point deadline, const Root& root, const Interrupt* interrupt) {
+  return Search(id, root, deadline, interrupt).run();
 }
 
 bool tell(Dialled& dialled, std::string_view frame, Clock::time_point deadline) {

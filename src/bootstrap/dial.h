@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "bootstrap/interrupt.h"
 #include "bootstrap/unique_id.h"
 
 namespace kolo::bootstrap {
@@ -34,7 +35,8 @@ struct Root {
 // Refused connections are retried for about 2 s. If the root was named by the user, refused connections and connections
 // to something else than Kolo are retried until the deadline: rank 0 may begin to listen there later. A root's name is
 // looked up again, for it may mean another host soon.
-Result<Dialled> dial(const IdContents& id, Clock::time_point deadline, const Root& root = {});
+Result<Dialled> dial(const IdContents& id, Clock::time_point deadline, const Root& root = {},
+                     const Interrupt* interrupt = nullptr);
 
 // Sends one frame, on the calling thread. False: it could not be sent by the deadline.
 bool tell(Dialled& dialled, std::string_view frame, Clock::time_point deadline);

@@ -50,7 +50,7 @@ void Hub::hasRefused(const std::string& where) {
 bool Hub::onFrame(const MemberPtr& member, std::string_view bytes) {
   Decoder decoder(bytes);
   const auto kind = static_cast<Frame>(decoder.number<std::uint8_t>());
-  if (member->rank < 0 && kind == Frame::kDecline) return onDecline(decoder);
+  if (kind == Frame::kDecline) return onDecline(member, decoder);
   if (member->rank < 0) return kind == Frame::kJoin && onJoin(member, decoder);
   if (kind == Frame::kLeave) {
     onLeave(member);
@@ -98,8 +98,9 @@ bool Hub::onJoin(const MemberPtr& member, Decoder& decoder) {
   return true;
 }
 
-// The rank closes the connection itself.
-bool Hub::onDecline(Decoder& decoder) {
+// The rank closes the connection itself. One that has joined says so as long as others have not; it leaves the job
+// otherwise.
+bool Hub::onDecline(const MemberPtr& member, Decoder& decoder) {
   Member rank;
   rank.rank = decoder.number<std::int32_t>();
   const auto ranks = decoder.number<std::int32_t>();
@@ -107,6 +108,7 @@ bool Hub::onDecline(Decoder& decoder) {
   rank.host = decoder.text();
   const std::string why(decoder.text());
   if (!decoder.done() || ranks < 1 || ranks > kMaxRanks || rank.rank < 0 || rank.rank >= ranks) return false;
+  if (member->rank >= 0 && (complete_ || member->rank != rank.rank)) return complete_;
   fail(rank.rank, ranks, error(koloRemoteError, "{} cannot take part: {}", describe(rank), why));
   return true;
 }

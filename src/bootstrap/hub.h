@@ -109,7 +109,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
 
   // Joining: hub.cc
   bool onJoin(const MemberPtr& member, Decoder& decoder);
-  bool onDecline(Decoder& decoder);
+  bool onDecline(const MemberPtr& member, Decoder& decoder);
   void claim(const MemberPtr& member, int ranks, std::uint32_t leftMs, std::uint32_t timeoutMs);
   void refuse(const MemberPtr& member, const Status& why);
   void turnAway(const MemberPtr& member);

@@ -227,8 +227,9 @@ bool Hub::onWithdraw(const MemberPtr& member, Decoder& decoder) {
   const std::size_t index = decoder.number<std::uint32_t>();
   if (!decoder.done()) return false;
   const auto found = gathers_.find({key, sequence});
-  if (found == gathers_.end() || index >= found->second.parts.size()) return true;  // completed or failed meanwhile
-  if (found->second.parts[index].from == member) withdraw({key, sequence}, index);
+  const bool isThere = found != gathers_.end() && index < found->second.parts.size();  // else over meanwhile
+  if (isThere && found->second.parts[index].from == member) withdraw({key, sequence}, index);
+  member->channel->send(frame(Frame::kWithdrawn).number(key).number(sequence).take());
   return true;
 }
 
@@ -285,8 +286,13 @@ bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
     }
   }
   if (known.frames.size() >= kMaxFailuresPerKey) return true;
-  known.frames.push_back(std::make_shared<const std::string>(
-      frame(Frame::kReported).number(key).number(code).number(rank).text(message).take()));
+  known.frames.push_back(std::make_shared<const std::string>(frame(Frame::kReported)
+                                                                 .number(key)
+                                                                 .number(code)
+                                                                 .number(rank)
+                                                                 .number(std::int32_t{member->rank})
+                                                                 .text(message)
+                                                                 .take()));
   const SharedFrame news = known.frames.back();
   if (const auto found = subscribers_.find(family); found != subscribers_.end()) {
     for (const MemberPtr& each : found->second) {

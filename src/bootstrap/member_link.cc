@@ -35,8 +35,13 @@ void MemberLink::gather(const ExchangeKey& key, const std::shared_ptr<Exchange>&
 void MemberLink::withdraw(const ExchangeKey& key) {
   const auto found = exchanges_.find(key);
   if (found == exchanges_.end()) return;
-  if (unusable_.ok())
-    channel_->send(frame(Frame::kWithdraw).number(key.first).number(key.second).number(found->second->index).take());
+  if (unusable_.ok()) {
+    const SharedFrame news = std::make_shared<const std::string>(
+        frame(Frame::kWithdraw).number(key.first).number(key.second).number(found->second->index).take());
+    int& pending = withdrawn_[key];
+    channel_->send(news);
+    ++pending;
+  }
   exchanges_.erase(found);  // last, since what finds no memory is begun again
 }
 
@@ -69,7 +74,9 @@ void MemberLink::report(std::uint64_t key, const Failure& failure, std::uint64_t
                        .take());
     channel_->push();
   }
-  subscriptions_.reported(key, failure, families_.count(family) != 0);  // else the hub tells it with the others
+  Failure mine = failure;
+  mine.reporter = rank_;
+  subscriptions_.reported(key, mine, families_.count(family) != 0);  // else the hub tells it with the others
   failExchangesOf(key, failure.why);
 }
 
@@ -81,9 +88,14 @@ void MemberLink::ask(std::uint64_t key, int rank, const std::string& question,
   channel_->send(frame(Frame::kAsk).number(key).number(lastQuestion_).number(std::int32_t{rank}).text(question).take());
 }
 
+void MemberLink::decline(const SharedFrame& frame) {
+  if (unusable_.ok()) channel_->send(frame);
+}
+
 void MemberLink::leave() {
   if (!unusable_.ok()) return left_.finish({});
   channel_->send(frame(Frame::kLeave).take());
+  channel_->push();  // close() may follow
   leaving_ = true;
   unusable_ = error(koloInvalidUsage, "rank {} has left the job", rank_);
   failExchanges(unusable_);
@@ -113,6 +125,7 @@ bool MemberLink::onFrame(std::string_view bytes) {
     case Frame::kHostKnows: return onHostKnows(decoder);
     case Frame::kAsked: return onAsked(decoder);
     case Frame::kAnswered: return onAnswered(decoder);
+    case Frame::kWithdrawn: return onWithdrawn(decoder);
     case Frame::kFarewell: left_.finish({}); return true;
     case Frame::kRefused: {
       const auto code = decoder.number<std::int32_t>();
@@ -144,7 +157,7 @@ bool MemberLink::onGathered(Decoder& decoder) {
   const auto first = decoder.number<std::uint32_t>();
   const auto count = decoder.number<std::uint32_t>();
   const auto found = exchanges_.find({key, sequence});
-  if (found == exchanges_.end()) return true;  // given up on here, while it completed there
+  if (found == exchanges_.end() || isOfWithdrawn(found->first)) return true;  // given up on here, as it completed there
   Exchange& exchange = *found->second;
   if (count > exchange.blobs.size() || first > exchange.blobs.size() - count) return false;
   for (std::uint32_t i = first; i < first + count; ++i) exchange.blobs[i] = decoder.text();
@@ -163,6 +176,7 @@ bool MemberLink::onGatherFailed(Decoder& decoder) {
   const auto code = decoder.number<std::int32_t>();
   const std::string message(decoder.text());
   if (!decoder.done() || code <= koloSuccess || code >= koloNumResults) return false;
+  if (isOfWithdrawn({key, sequence})) return true;
   const auto node = exchanges_.extract(ExchangeKey(key, sequence));
   if (!node.empty()) node.mapped()->over.finish(Status(failureCode(code), message));
   return true;
@@ -183,9 +197,11 @@ bool MemberLink::onReported(Decoder& decoder) {
   const auto key = decoder.number<std::uint64_t>();
   const auto code = decoder.number<std::int32_t>();
   const auto rank = decoder.number<std::int32_t>();
+  const auto reporter = decoder.number<std::int32_t>();
   const std::string_view message = decoder.text();
   if (!decoder.done() || code <= koloSuccess || code >= koloNumResults) return false;
-  const Failure failure(error(failureCode(code), "{}", message), rank);
+  Failure failure(error(failureCode(code), "{}", message), rank);
+  failure.reporter = reporter;
   subscriptions_.reported(key, failure, true);
   // The hub has failed those it knew of; one that is still on its way there must not wait for ranks that gave up.
   failExchangesOf(key, failure.why);
@@ -227,6 +243,20 @@ bool MemberLink::onAnswered(Decoder& decoder) {
   if (answer == nullptr) return true;
   answer->text = text;
   answer->over.finish({});
+  return true;
+}
+
+bool MemberLink::isOfWithdrawn(const ExchangeKey& key) const {
+  const auto pending = withdrawn_.find(key);
+  return pending != withdrawn_.end() && pending->second != 0;
+}
+
+bool MemberLink::onWithdrawn(Decoder& decoder) {
+  const auto key = decoder.number<std::uint64_t>();
+  const auto sequence = decoder.number<std::uint64_t>();
+  const auto pending = withdrawn_.find({key, sequence});
+  if (!decoder.done() || pending == withdrawn_.end()) return false;
+  if (--pending->second <= 0) withdrawn_.erase(pending);
   return true;
 }
 

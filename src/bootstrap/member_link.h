@@ -85,6 +85,8 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   // The report is with the kernel when this returns, as far as that takes it.
   void report(std::uint64_t key, const Failure& failure, std::uint64_t family);
   void ask(std::uint64_t key, int rank, const std::string& question, const std::shared_ptr<PendingAnswer>& answer);
+  // The rank will not join: the frame says why.
+  void decline(const SharedFrame& frame);
   void leave();
   // No callback runs after this.
   void close();
@@ -105,6 +107,8 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   bool onHostKnows(Decoder& decoder);
   bool onAsked(Decoder& decoder);
   bool onAnswered(Decoder& decoder);
+  bool onWithdrawn(Decoder& decoder);
+  bool isOfWithdrawn(const ExchangeKey& key) const;
   void died(int rank, std::string why);
   void failExchanges(const Status& why);
   void failExchangesOf(std::uint64_t key, const Status& why);
@@ -128,6 +132,9 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   Subscriptions subscriptions_;
   std::set<std::uint64_t> families_;  // of which the hub has been told
   std::map<ExchangeKey, std::shared_ptr<Exchange>> exchanges_;
+  // How often this rank has withdrawn its part and the hub has not said so yet: until then a result is of that part,
+  // also where the rank has begun the exchange anew.
+  std::map<ExchangeKey, int> withdrawn_;
   struct Question {
     int rank;                             // that was asked
     std::weak_ptr<PendingAnswer> answer;  // weak: the asker may have given up

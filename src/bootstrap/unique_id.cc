@@ -15,10 +15,10 @@ constexpr std::uint8_t kFlagExplicitRoot = 1;
 constexpr std::uint8_t kFlagHasMore = 2;
 constexpr std::uint8_t kFlagSecretGiven = 4;
 constexpr std::size_t kPlacesBytes = 60;
-constexpr std::size_t kChecksumBytes = 12;
+constexpr std::size_t kChecksumBytes = 8;
 constexpr std::size_t kBodyBytes = KOLO_UNIQUE_ID_BYTES - kChecksumBytes;
 
-static_assert(4 + 1 + 1 + 2 + 4 + 4 + 8 + kPlacesBytes + kSecretBytes == kBodyBytes);
+static_assert(4 + 1 + 1 + 2 + 4 + 4 + 8 + kPlacesBytes + kSecretBytes + 4 == kBodyBytes);
 
 std::string checksum(std::string_view body) {
   unsigned char full[crypto_generichash_BYTES];
@@ -52,7 +52,7 @@ koloUniqueId encodeId(const IdContents& contents) {
   body.number(contents.version).number(contents.makerPid).number(contents.stack).raw(view(places, sizeof places));
   Secret secret = contents.secret;
   if (contents.isSecretGiven) std::fill(secret.begin() + kTagBytes, secret.end(), static_cast<unsigned char>(0));
-  body.raw(view(secret.data(), secret.size()));
+  body.raw(view(secret.data(), secret.size())).number(contents.growth);
   std::string bytes = body.take();
   bytes += checksum(bytes);
   koloUniqueId id;
@@ -89,6 +89,7 @@ Result<IdContents> decodeId(const koloUniqueId& id) {
     return error(koloInvalidArgument, "a unique id with half an address");
   const std::string_view secret = decoder.raw(kSecretBytes);
   std::copy(secret.begin(), secret.end(), contents.secret.begin());
+  contents.growth = decoder.number<std::uint32_t>();
   if (contents.isSecretGiven) contents.secret = givenSecret(tagOf(contents.secret));
   return contents;
 }

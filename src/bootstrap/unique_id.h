@@ -1,7 +1,7 @@
 // What is inside a koloUniqueId: where the hub listens, and the job's secret.
 //
 // 128 bytes, little-endian: "KOLO", format u8, flags u8, port u16, library version u32, maker's pid u32, network stack
-// u64, places 60 (8 of IPv4, 3 of IPv6), tag 16, secret 16 or zeros, checksum 12.
+// u64, places 60 (8 of IPv4, 3 of IPv6), tag 16, secret 16 or zeros, growth u32, checksum 8.
 //
 // Thread safety: all functions, from any thread.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace kolo::bootstrap {
 
-constexpr std::uint8_t kIdFormat = 2;  // of what follows it; what is before the maker's pid is the same in all formats
+constexpr std::uint8_t kIdFormat = 3;  // of what follows it; what is before the maker's pid is the same in all formats
 
 struct IdContents {
   std::uint8_t format = kIdFormat;
@@ -33,6 +33,7 @@ struct IdContents {
   std::uint64_t stack = 0;    // stackIdentity() of the hub's process
   std::vector<Place> places;  // where the hub is, best first: as many as there is room for
   Secret secret{};
+  std::uint32_t growth = 0;  // of the communicator that grows by this id (comm/factory.h); 0: none does
 };
 
 // Of a hub of this process that listens at these addresses; its port is still to be filled in.

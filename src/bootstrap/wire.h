@@ -203,12 +203,13 @@ enum class Frame : std::uint8_t {
   kGathered = 34,      // key, sequence, first index, count, blobs
   kGatherFailed = 35,  // key, sequence, code, message
   kDeaths = 36,        // count, (rank, message)...
-  kReported = 37,      // key, failure
+  kReported = 37,      // key, failure with the rank that has reported it
   kHostLeft = 38,      // rank: it lived in the hub's process and left in good order
   kFarewell = 39,      // -
   kAsked = 40,         // key, rank that asks, number of the question, question
   kAnswered = 41,      // number of the question, rank that answers, answer
   kHostKnows = 42,     // the failure that a rank in the hub's process knows of
+  kWithdrawn = 43,     // key, sequence: what was sent before of this exchange answers an earlier part in it
 };
 
 inline Encoder frame(Frame kind) {

@@ -33,11 +33,13 @@ bool sharesMemory(Communicator& parent, const std::vector<int>& ranks) {
   return true;
 }
 
-Child::Child(Communicator& parent, std::uint64_t key) : parent_(parent) {
+Child::Child(Communicator& parent, std::uint64_t key, const std::shared_ptr<bootstrap::Interrupt>& interrupt)
+    : parent_(parent) {
   const Membership& whole = parent.membership();
   membership_.control = whole.control;
   membership_.initTimeoutMs = whole.initTimeoutMs;
   membership_.key = key;
+  membership_.interrupt = interrupt;
   membership_.rank = parent.rank();  // until its own is known
 }
 

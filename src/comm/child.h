@@ -27,8 +27,8 @@ bool sharesMemory(Communicator& parent, const std::vector<int>& ranks);
 
 class Child {
  public:
-  // Has no members yet. key: may be changed until make().
-  Child(Communicator& parent, std::uint64_t key);
+  // Has no members yet. key: may be changed until make(). interrupt: ends the exchanges of making it.
+  Child(Communicator& parent, std::uint64_t key, const std::shared_ptr<bootstrap::Interrupt>& interrupt);
 
   // ranks: distinct ones of the parent, this one among them.
   void setMembers(std::vector<int> ranks);

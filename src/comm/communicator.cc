@@ -184,8 +184,12 @@ void Communicator::begin() {
                                                          .reasons = reasons_});
   membership_.control->subscribe(
       membership_.key, membership_.members, [this](const bootstrap::Failure& failure) { failure_.hear(failure); },
-      [this](int asker, std::string_view question) { return answer(asker, question); }, membership_.family);
+      [this](int asker, std::string_view question) { return answer(asker, question); }, membership_.hubsKey());
+  membership_.control->subscribe(
+      membership_.keyOfGivingUp(), {}, [this](const bootstrap::Failure& failure) { failure_.hearGivenUp(failure); },
+      nullptr, membership_.hubsKey());
   traffic_->begin(*messages_);
+  membership_.interrupt = failure_.interrupt();  // no longer that of the communicator from which it was made
   isMade_ = true;
   log::debug("communicator {}: rank {} of {}, transport {}, {} slots of {} bytes for each peer", options_.name, rank(),
              ranks(), peers_->transportNames(), layout_.slots, layout_.slotBytes);
@@ -211,6 +215,7 @@ Communicator::~Communicator() {
   workers_.end();
   if (traffic_ != nullptr) traffic_->end();
   if (peers_ == nullptr) return;
+  membership_.control->unsubscribe(membership_.keyOfGivingUp());
   membership_.control->unsubscribe(membership_.key);
   // After a failure the peers learn, or know, what it was: leaving is not the reason why they wait in vain. The peers
   // of a communicator that was not made wholly are told by the rank that made it (comm/factory.cc).

@@ -87,8 +87,12 @@ class Communicator final {
   Waiter& waiter() { return *waiter_; }
   Traffic& traffic() { return *traffic_; }
 
-  // Number for the next split or shrink, alike on all ranks.
-  std::uint64_t nextChild() { return ++children_; }
+  // The numbers of the last split, alike on all ranks, and of the last shrink in which this rank took part: the ranks
+  // of the next one agree on a larger number.
+  struct Children {
+    std::uint64_t splits = 0, shrinks = 0;
+  };
+  Children& children() { return children_; }
   // The groups of its ranks. REQUIRES: the turn.
   Subgroups& subgroups() { return subgroups_; }
   // The owners of its handle, and who made it.
@@ -138,7 +142,7 @@ class Communicator final {
   Requests requests_{*this, turn_};
   Workers workers_;
 
-  std::uint64_t children_ = 0;
+  Children children_;
   Subgroups subgroups_;
   References references_;
   bool allMapped_ = true;  // all ranks reach all others' memory by mapped links

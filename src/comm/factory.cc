@@ -7,10 +7,15 @@
 
 #include "base/quiet_thread.h"
 #include "base/settings.h"
+#include "comm/agreement.h"
 #include "comm/child.h"
 
 namespace kolo::comm {
 namespace {
+
+// In so many shrinks more than this rank has another one taken part, at most. One that proposes more would use up the
+// numbers.
+constexpr std::uint64_t kMostAhead = std::uint64_t{1} << 20;
 
 int initTimeoutMs() { return static_cast<int>(settings::integer("KOLO_INIT_TIMEOUT_MS")); }
 
@@ -42,16 +47,22 @@ std::uint64_t mixKeys(std::uint64_t key, std::uint64_t value) {
   return key;
 }
 
-Result<Owned> createFromId(const koloUniqueId& id, int rank, int ranks, const Result<Options>& options) {
+Result<Owned> createFromId(const koloUniqueId& id, int rank, int ranks, const Result<Options>& options,
+                           const std::shared_ptr<bootstrap::Interrupt>& joining,
+                           const std::shared_ptr<bootstrap::Interrupt>& making) {
   if (!options.ok()) return bootstrap::decline(id, rank, ranks, initTimeoutMs(), options.status());
   Result<std::shared_ptr<bootstrap::Control>> joined =
-      withoutExceptions([&] { return bootstrap::join(id, rank, ranks, initTimeoutMs()); });
+      withoutExceptions([&] { return bootstrap::join(id, rank, ranks, initTimeoutMs(), joining.get()); });
   if (joined.status().code() == koloOutOfMemory)  // the others would wait for this rank
     return bootstrap::decline(id, rank, ranks, initTimeoutMs(), joined.status());
   KOLO_TRY(joined.status());
   const std::shared_ptr<bootstrap::Control> control = leavingAtTheEnd(joined.take());
-  Membership membership{
-      .control = control, .key = keyOf(*control), .members = {}, .rank = rank, .initTimeoutMs = initTimeoutMs()};
+  Membership membership{.control = control,
+                        .key = keyOf(*control),
+                        .members = {},
+                        .rank = rank,
+                        .initTimeoutMs = initTimeoutMs(),
+                        .interrupt = making};
   return undertake(membership, [&] {
     membership.members.resize(static_cast<std::size_t>(ranks));
     std::iota(membership.members.begin(), membership.members.end(), 0);
@@ -90,21 +101,29 @@ Result<std::vector<Owned>> createAll(int ranks, const Options& options) {
   return communicators;
 }
 
-// The parent may have failed: the child shares nothing with it.
+// The parent may have failed: the child shares nothing with it. Ranks may have taken part in different numbers of
+// shrinks that came to nothing, so the largest number that one proposes counts.
 Result<Owned> shrink(Communicator& parent, const std::vector<int>& excluded, const koloConfig_t* config) {
-  std::uint64_t key = mixKeys(mixKeys(parent.membership().key, parent.nextChild()), ~std::uint64_t{0});
-  std::vector<int> ranks;
-  for (int rank = 0; rank < parent.ranks(); ++rank) {
-    if (std::find(excluded.begin(), excluded.end(), rank) != excluded.end()) continue;
-    key = mixKeys(key, static_cast<std::uint64_t>(rank));
-    ranks.push_back(rank);
+  Result<Options> options = withoutExceptions([&] { return Options::make(config, &parent.options()); });
+  const std::uint64_t own = parent.children().shrinks + 1;
+  KOLO_ASSIGN(Agreement agreement,
+              agree(parent, excluded, {.purpose = Statement::kShrink, .verdict = options.status(), .value = own}));
+  for (std::size_t i = 0; i < agreement.statements.size(); ++i) {
+    const std::uint64_t number = agreement.statements[i].value;
+    if (number == 0 || number > own + kMostAhead) {
+      return error(koloRemoteError, "rank {} of {} proposes {} as the number of its next shrink, expected 1 to {}",
+                   agreement.ranks[i], parent.options().name, number, own + kMostAhead);
+    }
+    parent.children().shrinks = std::max(parent.children().shrinks, number);
   }
-  Child child(parent, key);
-  child.setMembers(std::move(ranks));
-  return undertake(child.membership(), [&]() -> Result<Owned> {
-    KOLO_ASSIGN(Options options, Options::make(config, &parent.options()));
-    if (config == nullptr || config->name == nullptr) options.name = parent.options().name + "/shrunk";
-    return child.make(options);
+  std::uint64_t key = mixKeys(mixKeys(parent.membership().key, parent.children().shrinks), ~std::uint64_t{0});
+  for (const int rank : agreement.ranks) key = mixKeys(key, static_cast<std::uint64_t>(rank));
+  // A rank that gives up has told the hub so behind all exchanges that it has completed: those end well for all.
+  Child child(parent, key, parent.failureState().interruptFor(agreement.ranks));
+  child.setMembers(std::move(agreement.ranks));
+  return undertake(child.membership(), [&] {
+    if (config == nullptr || config->name == nullptr) options.value().name = parent.options().name + "/shrunk";
+    return child.make(options.value());
   });
 }
 

@@ -37,7 +37,8 @@ Status inNextTurn(Held<Communicator>& communicator, const Step& step) {
   }
   const auto run = [&] { return step(*communicator); };
   if (communicator.isInside()) return orFail(*communicator, run);
-  const InTurn served(communicator->turn());
+  const InTurn served(communicator->turn(), [&] { return communicator->failed(); });
+  if (!served.isServed()) return communicator->failure();
   return orFail(*communicator, run);
 }
 

@@ -42,7 +42,8 @@ std::uint64_t keyOf(Communicator& parent, std::uint64_t child, int color) {
 class Split {
  public:
   Split(Communicator& parent, int color, int key, std::uint64_t number)
-      : parent_(parent), color_(color), key_(key), number_(number), child_(parent, keyOf(parent, number, color)) {}
+      : parent_(parent), color_(color), key_(key), number_(number),
+        child_(parent, keyOf(parent, number, color), parent.failureState().interrupt()) {}
 
   const Membership& membership() const { return child_.membership(); }
 
@@ -146,7 +147,7 @@ Status Split::meet(const Status& mine) {
 }  // namespace
 
 Result<Owned> split(Communicator& parent, int color, int key, const koloConfig_t* config) {
-  const std::uint64_t number = parent.nextChild();
+  const std::uint64_t number = ++parent.children().splits;
   const Result<Options> options = withoutExceptions([&] { return Options::make(config, &parent.options()); });
   const bool isNamed = config != nullptr && config->name != nullptr;
   Result<Owned> made = withoutExceptions([&] {

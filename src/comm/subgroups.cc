@@ -30,7 +30,8 @@ struct Arrival {
 class Gathering {
  public:
   Gathering(Communicator& parent, const std::vector<int>& ranks, const Result<Options>& options)
-      : parent_(parent), options_(options), child_(parent, 0), list_(mixKeys(parent.membership().key, kKeyOfGroups)) {
+      : parent_(parent), options_(options), child_(parent, 0, parent.failureState().interrupt()),
+        list_(mixKeys(parent.membership().key, kKeyOfGroups)) {
     for (const int rank : ranks) list_ = mixKeys(list_, static_cast<std::uint64_t>(rank));
     child_.setMembers(ranks);
   }
@@ -87,12 +88,10 @@ Result<std::vector<Arrival>> Gathering::meet(std::uint64_t had) {
   const Membership& members = child_.membership();
   const Result<std::vector<std::string>> told =
       members.control->allGather(parent_.membership().key, bootstrap::kPartialSequence | list_, members.members,
-                                 members.rank, links::encode(arrival), members.initTimeoutMs);
-  if (told.status().code() == koloInProgress) {
-    child_.leave();
-    return Status(koloUnreachable, told.status().message());
-  }
-  if (!told.ok()) child_.withdraw();
+                                 members.rank, links::encode(arrival), members.initTimeoutMs, members.interrupt.get());
+  const bool isLate = told.status().code() == koloInProgress;
+  if (!told.ok()) isLate || members.isInterrupted() ? child_.leave() : child_.withdraw();
+  if (isLate) return Status(koloUnreachable, told.status().message());
   KOLO_TRY(told.status());
   std::vector<Arrival> arrivals;
   for (const std::string& each : told.value()) arrivals.push_back(links::decode<Arrival>(each));

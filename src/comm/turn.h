@@ -9,8 +9,12 @@
 // messages: without that, nobody would move the message that the stream waits for. So they may while a thread that has
 // the turn *lends* it, because it waits for the control plane.
 //
+// A place that comes late keeps the calls behind it waiting also when the communicator has failed. Then they give up
+// their places, and whoever waits behind them passes over these.
+//
 // Thread safety: all from any thread, leanOn() once. wait(t) and done(t) once for each
-// t that take() gave. lend() and takeBack() by the thread that has the turn.
+// t that take() gave, or waitUnless(t) alone, if it gave the place up. lend() and takeBack() by the thread that has the
+// turn.
 #pragma once
 
 #include <time.h>
@@ -18,10 +22,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <concepts>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <new>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -55,16 +62,29 @@ class Turn {
 
   // Returns when all before `place` are done.
   void wait(std::uint64_t place) {
-    if (place == kByBias) return;
-    if (!isNext(place)) waitForOthers(place);
+    (void)waitUnless(place, [] { return false; });
+  }
+
+  // The same. False: isOver() has come before, and the place is given up.
+  template <class IsOver>
+  bool waitUnless(std::uint64_t place, const IsOver& isOver) {
+    if (place == kByBias) return true;
+    if (!isNext(place) && !waitForOthers(place, isOver)) return false;
     if (const Bias* const bias = this->bias(); bias != nullptr && !bias->isLeft()) waitUntilLeft();
     for (int rounds = 0; !occupy(); ++rounds) {
       if (rounds >= kRoundsBeforeNap) nap();
     }
+    return true;
   }
 
   // Whether all before `place` are done: wait() returns soon.
-  bool isNext(std::uint64_t place) const { return served_.load(std::memory_order_acquire) == place; }  // [turn]
+  bool isNext(std::uint64_t place) {
+    if (served_.load(std::memory_order_acquire) == place) return true;  // [turn]
+    // A place that is given up at this moment is passed over when somebody looks again.
+    if (!hasGivenUp_.load(std::memory_order_relaxed)) return false;
+    const std::lock_guard lock(mutex_);
+    return isNextLocked(place);
+  }
 
   void done(std::uint64_t place) {
     if (bias() != nullptr) lean(place);
@@ -160,13 +180,36 @@ class Turn {
     changed_.notify_all();
   }
 
-  void waitForOthers(std::uint64_t place) {
+  template <class IsOver>
+  bool waitForOthers(std::uint64_t place, const IsOver& isOver) {
     std::unique_lock lock(mutex_);
     waiters_.fetch_add(1, std::memory_order_relaxed);
+    bool isServed = false, isGivenUp = false;
     // done() may miss a waiter that comes at the same moment, so nobody sleeps for long without looking.
-    while (!changed_.wait_for(lock, kLook, [&] { return isNext(place); })) {
+    while (!isServed && !isGivenUp) {
+      isServed = changed_.wait_for(lock, kLook, [&] { return isNextLocked(place); });
+      isGivenUp = !isServed && isOver() && giveUp(place);
     }
     waiters_.fetch_sub(1, std::memory_order_relaxed);
+    return isServed;
+  }
+
+  // REQUIRES: mutex_. False: there is no memory for it.
+  bool giveUp(std::uint64_t place) {
+    try {
+      givenUp_.insert(place);
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+    hasGivenUp_.store(true, std::memory_order_relaxed);
+    return true;
+  }
+
+  // REQUIRES: mutex_. Nobody else serves a place that was given up, so this store is the only one then.
+  bool isNextLocked(std::uint64_t place) {
+    std::uint64_t next = served_.load(std::memory_order_acquire);                                  // [turn]
+    for (; givenUp_.erase(next) != 0; ++next) served_.store(next + 1, std::memory_order_release);  // [turn]
+    return next == place;
   }
 
   // For the thread that had the bias and is still in its last operation.
@@ -207,6 +250,8 @@ class Turn {
   std::uint64_t turnsInARow_ = 0, patience_ = kFirstPatience;
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::set<std::uint64_t> givenUp_;  // under mutex_
+  std::atomic<bool> hasGivenUp_{false};
 };
 
 // The time in which a place in the order is served, one that was taken before or the next: waits for it, and is done at
@@ -218,15 +263,23 @@ class InTurn {
       : turn_(turn), entered_(place.has_value() ? *place : turn.enter()) {
     if (place.has_value()) turn_.wait(*place);
   }
-  ~InTurn() { turn_.leave(entered_); }
+  // The next place is given up where isOver() comes first.
+  template <std::predicate IsOver>
+  InTurn(Turn& turn, const IsOver& isOver)
+      : turn_(turn), entered_(turn.reserve()), isServed_(turn.waitUnless(entered_, isOver)) {}
+  ~InTurn() {
+    if (isServed_) turn_.leave(entered_);
+  }
   InTurn(const InTurn&) = delete;
   InTurn& operator=(const InTurn&) = delete;
 
   std::uint64_t entered() const { return entered_; }
+  bool isServed() const { return isServed_; }
 
  private:
   Turn& turn_;
   const std::uint64_t entered_;
+  const bool isServed_ = true;
 };
 
 // The time in which the calling thread, which has entered the turn, lends it whenever it waits for the control plane:

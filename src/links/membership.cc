@@ -5,9 +5,11 @@
 namespace kolo::links {
 
 Result<std::vector<std::string>> Membership::allGather(std::string_view mine) {
-  Result<std::vector<std::string>> told = control->allGather(key, ++gathers, members, rank, mine, initTimeoutMs);
-  isUnanswered = told.status().code() == koloInProgress;
-  if (isUnanswered) return Status(koloUnreachable, told.status().message());
+  Result<std::vector<std::string>> told =
+      control->allGather(key, ++gathers, members, rank, mine, initTimeoutMs, interrupt.get());
+  const bool isLate = told.status().code() == koloInProgress;
+  isUnanswered = isLate || (!told.ok() && isInterrupted());
+  if (isLate) return Status(koloUnreachable, told.status().message());
   return told;
 }
 

@@ -28,8 +28,12 @@ struct Membership {
   bool isUnanswered = false;  // the last of them has failed on this rank, and may have succeeded on the others
   bool isOneHost = false;     // all ranks share memory and a network namespace, as nearNics() finds (links/hosts.h)
   std::uint64_t family = 0;   // under which the hub knows the key (bootstrap/control.h); 0: itself
+  std::shared_ptr<bootstrap::Interrupt> interrupt;  // ends its exchanges; null: nothing does
 
   int ranks() const { return static_cast<int>(members.size()); }
+  // The key under which the hub knows the communicator, and that of the news that a rank has given it up.
+  std::uint64_t hubsKey() const { return family != 0 ? family : key; }
+  std::uint64_t keyOfGivingUp() const { return ~key; }
   // What a rank of the communicator is in the job.
   int jobRank(int ofRank) const { return members[static_cast<std::size_t>(ofRank)]; }
   // The others wait for this rank for initTimeoutMs in each exchange. Between two exchanges it begins nothing that may
@@ -37,6 +41,7 @@ struct Membership {
   // to the exchange while the others still wait, and it is its reason that all ranks return.
   int ownTimeMs() const { return std::max(1, initTimeoutMs / 2); }
   int linkTimeMs() const { return std::max(1, initTimeoutMs / 4); }
+  bool isInterrupted() const { return interrupt != nullptr && interrupt->isRaised(); }
   // Out-of-band all-gather over the communicator.
   Result<std::vector<std::string>> allGather(std::string_view mine);
   // allGather of verdicts: everybody succeeds, or all return the first failure, which names its rank.

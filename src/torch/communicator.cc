@@ -71,6 +71,14 @@ std::shared_ptr<Communicator> Communicator::shrink(const std::vector<int>& exclu
   koloComm_t comm = nullptr;
   const koloResult_t result = koloCommShrink(get(), excluded.data(), static_cast<int>(excluded.size()), &comm, &config);
   std::shared_ptr<Communicator> made;
+  // The ranks that shrink leave out the dead, also those that torch does not know of.
+  const int expected = size() - static_cast<int>(excluded.size());
+  int ranks = 0;
+  if (result == koloSuccess && (koloCommCount(comm, &ranks) != koloSuccess || ranks != expected)) {
+    koloCommAbort(comm);
+    C10_THROW_ERROR(DistBackendError, "kolo:shrink: a rank that is not excluded has died: " + std::to_string(expected) +
+                                          " ranks were to be left, and " + std::to_string(ranks) + " are");
+  }
   if (result == koloSuccess) {
     Origin origin{root_.load(), {}};
     for (int rank = 0; rank < static_cast<int>(ranksInRoot_.size()); ++rank) {

@@ -187,6 +187,8 @@ TEST_CASE("NULL, garbage and destroyed communicators are refused by every functi
   REQUIRE_OK(koloCommInitAll(&destroyed, 1, nullptr));
   REQUIRE_OK(koloCommDestroy(destroyed));
   int place32 = 0;
+  std::uint64_t flags = 0;
+  koloUniqueId id{};
   koloResult_t async = koloSuccess;
   koloComm_t made = nullptr;
   koloWindow_t window = nullptr;
@@ -207,6 +209,9 @@ TEST_CASE("NULL, garbage and destroyed communicators are refused by every functi
     CHECK_CODE(koloInvalidHandle, koloCommCores(comm, &place32));
     CHECK_CODE(koloInvalidHandle, koloCommGetAsyncError(comm, &async));
     CHECK_CODE(koloInvalidHandle, koloCommFailedRanks(comm, &place32, &place32));
+    CHECK_CODE(koloInvalidHandle, koloCommAgree(comm, &flags));
+    CHECK_CODE(koloInvalidHandle, koloCommGetUniqueId(comm, &id));
+    if (comm != nullptr) CHECK_CODE(koloInvalidHandle, koloCommGrow(comm, 2, &id, -1, &made, nullptr));
     CHECK_CODE(koloInvalidHandle, koloCommSplit(comm, 0, 0, &made, nullptr));
     CHECK_CODE(koloInvalidHandle, koloCommShrink(comm, nullptr, 0, &made, nullptr));
     CHECK_CODE(koloInvalidHandle, koloCommFinalize(comm));
@@ -277,6 +282,9 @@ TEST_CASE("NULL places for results are refused") {
   CHECK_CODE(koloInvalidPointer, koloCommGetAsyncError(comm, nullptr));
   CHECK_CODE(koloInvalidPointer, koloCommFailedRanks(comm, nullptr, &scalar));
   CHECK_CODE(koloInvalidPointer, koloCommFailedRanks(comm, &scalar, nullptr));
+  CHECK_CODE(koloInvalidPointer, koloCommAgree(comm, nullptr));
+  CHECK_CODE(koloInvalidPointer, koloCommGetUniqueId(comm, nullptr));
+  CHECK_CODE(koloInvalidPointer, koloCommGrow(comm, kRanks + 1, &id, -1, nullptr, nullptr));
   CHECK_CODE(koloInvalidPointer, koloCommSplit(comm, 0, 0, nullptr, nullptr));
   CHECK_CODE(koloInvalidPointer, koloCommShrink(comm, nullptr, 0, nullptr, nullptr));
   CHECK_CODE(koloInvalidPointer, koloMemAlloc(nullptr, 1));
@@ -526,6 +534,8 @@ TEST_CASE("groups that were not opened cannot be closed, and initialisation has 
   REQUIRE_OK(koloGroupStart());
   CHECK_CODE(koloInvalidUsage, koloCommInitAll(&made, 1, nullptr));
   CHECK_CODE(koloInvalidUsage, koloCommSplit(fixture.world[kMe], 0, 0, &made, nullptr));
+  std::uint64_t flags = 1;
+  CHECK_CODE(koloInvalidUsage, koloCommAgree(fixture.world[kMe], &flags));
   CHECK_CODE(koloInvalidUsage, koloCommFinalize(fixture.world[kMe]));
   CHECK_CODE(koloInvalidUsage, koloCommDestroy(fixture.world[kMe]));
   CHECK_CODE(koloInvalidUsage, koloGroupEnd());

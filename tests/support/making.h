@@ -3,7 +3,9 @@
 // Thread safety: a Makers belongs to one thread; it runs a thread for each rank.
 #pragma once
 
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <new>
@@ -25,6 +27,7 @@ class FaultyControl final : public bootstrap::Control {
     kLocal,       // this rank cannot go on: what precedes the exchange has failed,
     kThrown,      // or has thrown
     kUnanswered,  // the others hear its part, and it does not hear theirs
+    kLate,        // it comes there when release() says so
     kDeath        // it dies there, as far as the others see
   };
   explicit FaultyControl(std::shared_ptr<bootstrap::Control> inner)
@@ -37,6 +40,9 @@ class FaultyControl final : public bootstrap::Control {
   }
   // From now on the rank takes no subscription: it throws.
   void refuseSubscriptions(bool refuses) { refuses_ = refuses; }
+  // Whether it waits for release(). Any thread.
+  bool isHeld() const { return isHeld_.load(); }
+  void release() { isHeld_.store(false); }
   // Whether there has been such an exchange; fails none any more.
   bool hasFailed() {
     const bool failed = left_ == 0;
@@ -50,18 +56,23 @@ class FaultyControl final : public bootstrap::Control {
     return inner_ != nullptr ? inner_->derivedSecret(label) : "";
   }
   Result<std::vector<std::string>> allGather(std::uint64_t key, std::uint64_t sequence, const std::vector<int>& members,
-                                             int index, std::string_view mine, int timeoutMs) override {
+                                             int index, std::string_view mine, int timeoutMs,
+                                             bootstrap::Interrupt* interrupt) override {
     if (left_ > 0 && --left_ == 0) {
       if (fault_ == Fault::kDeath) inner_.reset();  // without a farewell
       if (fault_ == Fault::kThrown) throw std::bad_alloc();
+      if (fault_ == Fault::kLate) {
+        for (isHeld_.store(true); isHeld_.load();) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return inner_->allGather(key, sequence, members, index, mine, timeoutMs, interrupt);
+      }
       if (fault_ == Fault::kUnanswered) {
-        KOLO_TRY(inner_->allGather(key, sequence, members, index, mine, timeoutMs).status());
+        KOLO_TRY(inner_->allGather(key, sequence, members, index, mine, timeoutMs, interrupt).status());
         return error(koloInProgress, "no answer in this step");
       }
       return error(koloSystemError, "a fault in this step");
     }
     if (inner_ == nullptr) return error(koloSystemError, "this rank is dead");
-    return inner_->allGather(key, sequence, members, index, mine, timeoutMs);
+    return inner_->allGather(key, sequence, members, index, mine, timeoutMs, interrupt);
   }
   void subscribe(std::uint64_t key, const std::vector<int>& members,
                  std::function<void(const bootstrap::Failure&)> onFailure,
@@ -87,6 +98,7 @@ class FaultyControl final : public bootstrap::Control {
   const int rank_, ranks_;
   Fault fault_ = Fault::kLocal;
   bool refuses_ = false;
+  std::atomic<bool> isHeld_{false};
   int left_ = -1;  // exchanges up to the one that fails; 0: it has; -1: none does
 };
 
@@ -184,16 +196,17 @@ inline void expectAllMade(const std::vector<Status>& statuses) {
 
 // How communicators are made, and at which exchange a fault of one rank alone may end that: the first of a split tells
 // all ranks' colors, that of a group tells who has come, and nothing precedes it that could fail so. Ranks that share
-// memory need no other.
+// memory need no other. By which exchange a death ends nothing: a shrink goes on without those who have not come.
 struct Way {
   const char* name;
   Makers::Make make;
   int first;
   bool shares;
+  int outlived;
 };
-inline Way bySplit() { return {"split", Makers::split, 2, true}; }
-inline Way byShrink() { return {"shrink", Makers::shrink, 1, false}; }
-inline Way byGroup() { return {"group", Makers::group, 2, true}; }
+inline Way bySplit() { return {"split", Makers::split, 2, true, 0}; }
+inline Way byShrink() { return {"shrink", Makers::shrink, 1, false, 1}; }
+inline Way byGroup() { return {"group", Makers::group, 2, true, 0}; }
 
 // Makes communicators, the fault being at the first exchange of making one, then at the second, and so on.
 inline void failAtEachExchange(const Way& way, const comm::Options& options, int ranks, int culprit) {
@@ -218,7 +231,13 @@ inline void failAtEachExchange(const Way& way, const comm::Options& options, int
     INFO(way.name << ", rank " << culprit << " dies in step " << step);
     Makers mortals(ranks, options);
     mortals.control(culprit).failAt(Fault::kDeath, step);
-    expectAllNamed(mortals.make(way.make), culprit);
+    std::vector<Status> statuses = mortals.make(way.make);
+    if (step > way.outlived) {
+      expectAllNamed(statuses, culprit);
+    } else {
+      statuses.erase(statuses.begin() + culprit);
+      expectAllMade(statuses);
+    }
   }
 }
 

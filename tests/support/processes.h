@@ -40,6 +40,8 @@ class Process {
   bool waitForLine(const std::string& text, std::chrono::milliseconds limit);
   // Waits until it ends; kills it when the time is over, and says so in its output. Asked again, it says the same.
   Ended wait(std::chrono::milliseconds limit);
+  // What it has written, as far as waitForLine() has read.
+  const std::string& output() const { return output_; }
 
  private:
   bool hasEnded() const;

@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "bootstrap/listener.h"
+#include "bootstrap/reactor.h"
 #include "bootstrap_child.h"
 #include "bootstrap_fixture.h"
 #include "support/deadline.h"
@@ -600,4 +601,48 @@ TEST_CASE("a forked child is told that it cannot use the control plane", "[boots
   });
   CHECK(right == 2);
   leaveAll(controls);
+}
+
+// The reactor is held, so that the hub reads all that both ranks have sent at once: mostly that of the rank first which
+// has called first.
+TEST_CASE("a rank that begins an exchange anew takes no result of the part that it has withdrawn", "[threads]") {
+  const std::vector<ControlPtr> controls = joinAll(newId(), 2);
+  const Result<Reactor*> reactor = Reactor::get();
+  REQUIRE(reactor.ok());
+  const auto pause = [] {
+    std::this_thread::sleep_for(2ms);
+  };  // any order will do: some rounds have the one in question
+  for (int round = 0; round < 20; ++round) {
+    const int anew = round % 2, other = 1 - anew;
+    const auto meet = [&](int rank, std::string_view mine, Interrupt* interrupt) {
+      return controls[static_cast<std::size_t>(rank)]->allGather(9, static_cast<std::uint64_t>(round), {0, 1}, rank,
+                                                                 mine, kPatienceMs, interrupt);
+    };
+    const auto partOf = [anew](const Result<std::vector<std::string>>& told) {
+      return told.ok() ? told.value()[static_cast<std::size_t>(anew)] : told.status().message();
+    };
+    std::atomic<bool> isHeld{false}, goesOn{false};
+    REQUIRE(reactor.value()->post([&] {
+      for (isHeld = true; !goesOn;) std::this_thread::sleep_for(1ms);
+    }));
+    while (!isHeld) std::this_thread::sleep_for(1ms);
+    std::string own, others;
+    std::thread waits([&] {
+      others = partOf(meet(other, "", nullptr));
+      if (others == "first") others = partOf(meet(other, "", nullptr));
+    });
+    pause();
+    Interrupt interrupt;
+    std::thread first([&] { (void)meet(anew, "first", &interrupt); });
+    pause();
+    interrupt.raise(error(koloAborted, "enough"));
+    first.join();
+    std::thread second([&] { own = partOf(meet(anew, "second", nullptr)); });
+    pause();
+    goesOn = true;
+    second.join();
+    waits.join();
+    CHECK(own == "second");
+    CHECK(others == "second");
+  }
 }

@@ -16,6 +16,7 @@
 #include "base/settings.h"
 #include "base/terms.h"
 #include "bootstrap/wire.h"
+#include "comm/agreement.h"
 #include "comm/factory.h"
 #include "comm/sent_arrays.h"
 #include "comm/subgroups.h"
@@ -387,6 +388,76 @@ TEST_CASE("a number of the next group that would leave none is refused", "[lies]
     });
     CHECK(status.code() == koloRemoteError);
     CHECK(contains(status.message(), "rank 1 of world proposes"));
+    CHECK_FALSE(couple.honest().failed());
+  }
+}
+
+TEST_CASE("a rank that says nonsense in an agreement is named, and nothing comes of it", "[lies]") {
+  const auto said = [](std::uint32_t purpose, std::uint64_t value) {
+    Statement lie{.purpose = purpose, .verdict = {}, .value = value};
+    lie.acknowledged = UINT32_MAX;
+    return links::encode(lie);
+  };
+  const auto honestHears = [&](const std::string& lie, bool shrinks) {
+    Couple couple("shm");
+    Status status;
+    couple.onBoth([&](Communicator& rank) {
+      if (rank.rank() == kHonest) {
+        std::uint64_t flags = 6;
+        status = shrinks ? shrink(rank, {}, nullptr).status() : agreeOnFlags(rank, &flags);
+        return;
+      }
+      const links::Membership& whole = rank.membership();
+      const std::uint64_t key = mixKeys(whole.key, ~std::uint64_t{3});
+      const std::uint64_t list = mixKeys(mixKeys(key, 0), 1);
+      (void)whole.control->allGather(key, bootstrap::kPartialSequence | list, whole.members, kLiar, lie,
+                                     whole.initTimeoutMs);
+    });
+    CHECK_FALSE(couple.honest().failed());
+    return status;
+  };
+  for (const std::uint64_t number : {std::uint64_t{0}, (std::uint64_t{1} << 20) + 2, UINT64_MAX}) {
+    const Status status = honestHears(said(Statement::kShrink, number), true);
+    CHECK(status.code() == koloRemoteError);
+    CHECK(contains(status.message(), "rank 1 of world proposes"));
+  }
+  CHECK(contains(honestHears(said(77, 1), true).message(), "rank 1 calls an unknown function"));
+  CHECK(honestHears("", true).code() == koloMismatch);
+  CHECK(honestHears(std::string(1000, '\xff'), false).code() == koloMismatch);
+  CHECK(honestHears(said(Statement::kFlags, 2), false).message() == "");
+}
+
+TEST_CASE("a rank that says of another that it has given up a communicator is not believed", "[lies]") {
+  Couple couple("shm");
+  const links::Membership& liars = couple.liar().membership();
+  liars.control->reportFailure(liars.keyOfGivingUp(), {error(koloAborted, "a lie"), liars.jobRank(kHonest)},
+                               liars.hubsKey());
+  couple.onBoth([&](Communicator& rank) {
+    std::uint64_t flags = rank.rank() == kHonest ? 6 : 3;
+    const Status agreed = agreeOnFlags(rank, &flags);
+    if (rank.rank() != kHonest) return;
+    CHECK(agreed.message() == "");
+    CHECK(flags == 2);
+  });
+}
+
+TEST_CASE("an id that is none, and that a rank gives to grow a communicator by, is refused", "[lies]") {
+  for (const std::size_t bytes : {std::size_t{5}, std::size_t{KOLO_UNIQUE_ID_BYTES}, std::size_t{100000}}) {
+    Couple couple("shm");
+    Status status;
+    couple.onBoth([&](Communicator& rank) {
+      if (rank.rank() == kHonest) {
+        status = grow(rank, 3, nullptr, nullptr).status();
+        return;
+      }
+      links::BlobWriter call;
+      call.put(std::int32_t{koloSuccess}).putText("").put(std::int32_t{3}).putText(std::string(bytes, 'K'));
+      const links::Membership& its = rank.membership();
+      (void)its.control->allGather(mixKeys(its.key, ~std::uint64_t{4}), 0, its.members, kLiar, call.text(),
+                                   its.initTimeoutMs);
+    });
+    INFO(status.message());
+    CHECK(status.code() == (bytes == KOLO_UNIQUE_ID_BYTES ? koloInvalidArgument : koloRemoteError));
     CHECK_FALSE(couple.honest().failed());
   }
 }

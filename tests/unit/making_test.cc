@@ -14,7 +14,10 @@
 #include <thread>
 
 #include "base/settings.h"
+#include "bootstrap/reactor.h"
+#include "comm/agreement.h"
 #include "comm/factory.h"
+#include "links/blob.h"
 #include "network/address.h"
 #include "support/deadline.h"
 #include "support/one_core.h"
@@ -152,6 +155,103 @@ TEST_CASE("a rank that fails behind the exchanges of a split over shared memory 
   makers.control(1).refuseSubscriptions(false);
   expectAllNamed(statuses, 1);
   expectAllMade(makers.make(std::ref(worker)));
+}
+
+// The other rank comes to the exchange only when the call has returned. What koloCommAbort does is done here by its
+// parts, for a communicator of these has no handle.
+TEST_CASE("an abort ends a call that makes a communicator, in whichever exchange it waits for a rank", "[threads]") {
+  const char* const transports = GENERATE("shm", "tcp");
+  for (const Way& way : {bySplit(), byShrink(), byGroup()}) {
+    int steps = 0;
+    for (bool isHeld = true; isHeld; steps += isHeld) {
+      INFO(way.name << " by " << transports << ", rank 1 does not come to exchange " << steps + 1);
+      Makers makers(2, optionsFor(transports));
+      makers.control(1).failAt(FaultyControl::Fault::kLate, steps + 1);
+      std::vector<Status> statuses(2);
+      std::atomic<int> returned{0};
+      std::vector<std::thread> threads;
+      for (const int rank : {0, 1}) {
+        threads.emplace_back([&, rank] {
+          statuses[static_cast<std::size_t>(rank)] = way.make(makers.whole(rank)).status();
+          ++returned;
+        });
+      }
+      while (!makers.control(1).isHeld() && returned < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      isHeld = makers.control(1).isHeld();
+      if (isHeld) {
+        comm::Communicator& whole = makers.whole(0);
+        const Status why = error(koloAborted, "rank 0 has had enough");
+        whole.failureState().fail({why, 0});
+        whole.failureState().giveUp(why);
+      }
+      threads[0].join();
+      makers.control(1).release();
+      threads[1].join();
+      INFO(statuses[0].message() << "; " << statuses[1].message());
+      if (!isHeld) {
+        expectAllMade(statuses);
+        continue;
+      }
+      CHECK(statuses[0].code() == koloAborted);
+      CHECK(statuses[1].message().find("rank 0 has had enough") != std::string::npos);
+    }
+    CHECK(steps >= 1);
+  }
+}
+
+// The reactor is held, so that the death and the abort are told at once.
+TEST_CASE("an agreement that is ended by a death, and behind it by an abort, was aborted", "[threads]") {
+  const Result<bootstrap::Reactor*> reactor = bootstrap::Reactor::get();
+  REQUIRE(reactor.ok());
+  const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); };  // any order will do
+  for (int round = 0; round < 5; ++round) {
+    Makers makers(3, optionsFor("shm"));
+    std::atomic<bool> isHeld{false}, goesOn{false};
+    Status status;
+    std::uint64_t flags = 6;
+    std::thread agrees([&] { status = comm::agreeOnFlags(makers.whole(1), &flags); });
+    pause();
+    REQUIRE(reactor.value()->post([&] {
+      for (isHeld = true; !goesOn;) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }));
+    while (!isHeld) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    makers.control(2).failAt(FaultyControl::Fault::kDeath, 1);
+    std::thread dies([&] { (void)makers.whole(2).membership().allGather(""); });
+    pause();
+    std::thread aborts([&] { makers.whole(0).failureState().giveUp(error(koloAborted, "rank 0 has had enough")); });
+    pause();
+    goesOn = true;
+    for (std::thread* const each : {&agrees, &dies, &aborts}) each->join();
+    INFO(status.message());
+    CHECK(status.code() == koloAborted);
+    CHECK(flags == 6);
+  }
+}
+
+TEST_CASE("a communicator's growth ends when one of its ranks dies that has the id and has not joined", "[threads]") {
+  Makers makers(2, optionsFor("shm"));
+  const Result<koloUniqueId> id = bootstrap::createUniqueId(true, comm::growthOf(makers.whole(0)));
+  REQUIRE(id.ok());
+  Status status;
+  makers.forEach([&](int rank) {
+    if (rank == 0) {
+      status = comm::grow(makers.whole(0), 3, &id.value(), nullptr).status();
+      return;
+    }
+    const links::Membership& its = makers.whole(1).membership();
+    const auto meet = [&](const std::string& mine) {
+      (void)its.control->allGather(comm::mixKeys(its.key, ~std::uint64_t{4}), 0, its.members, 1, mine,
+                                   its.initTimeoutMs);
+    };
+    links::BlobWriter call;
+    call.put(std::int32_t{koloSuccess}).putText("").put(std::int32_t{3}).putText("");
+    meet(call.text());
+    makers.control(1).failAt(FaultyControl::Fault::kDeath, 1);
+    meet("");
+  });
+  INFO(status.message());
+  CHECK(status.code() == koloRemoteError);
+  CHECK(status.message().find("rank 1 ") != std::string::npos);
 }
 
 TEST_CASE("a transport that fails in any call on one rank is left by both ends of the pair, or all ranks say why",

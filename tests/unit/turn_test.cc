@@ -160,6 +160,38 @@ TEST_CASE("A turn that is lent is borrowed, entered by nobody, and taken back fr
   other.join();
 }
 
+TEST_CASE("Places that are given up are passed over, whoever waits or looks behind them", "[turn][threads]") {
+  Turn turn;
+  const auto isOver = [] { return true; };
+  std::array<std::uint64_t, 5> places{};
+  for (std::uint64_t& place : places) place = turn.take();
+  std::atomic<bool> isServed{false};
+  std::thread waiter([&] {
+    turn.wait(places[3]);
+    isServed = true;
+    turn.done(places[3]);
+  });
+  std::vector<std::thread> givers;
+  std::array<bool, 2> wereServed{true, true};
+  for (std::size_t i = 0; i < wereServed.size(); ++i)
+    givers.emplace_back([&, i] { wereServed[i] = turn.waitUnless(places[1 + i], isOver); });
+  for (std::thread& giver : givers) giver.join();
+  CHECK_FALSE((wereServed[0] || wereServed[1]));
+  CHECK_FALSE(isServed);
+  CHECK(turn.waitUnless(places[0], isOver));  // it is next
+  turn.done(places[0]);
+  waiter.join();
+  CHECK(turn.isNext(places[4]));
+  const std::uint64_t given = turn.take(), last = turn.take();
+  CHECK_FALSE(turn.waitUnless(given, isOver));
+  turn.wait(places[4]);
+  turn.done(places[4]);
+  CHECK(turn.isNext(last));
+  turn.wait(last);
+  turn.done(last);
+  takeTurns(turn, 3);
+}
+
 TEST_CASE("Who is inside by the bias does not enter again", "[turn]") {
   if (!Bias::isPossible()) return;
   Bias bias, other;

@@ -1,0 +1,326 @@
+// What survivors agree on, whoever is killed meanwhile, and how they go on: without the dead, and with new processes.
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "process/job.h"
+#include "process/roles.h"
+#include "support/seed.h"
+
+using namespace kolo::test;
+
+namespace {
+
+constexpr std::uint64_t kLast = std::uint64_t{1} << 63;  // the rank has been told of all deaths that are to come
+
+std::vector<int> failedRanks(koloComm_t comm) {
+  int ranks = 0, count = 0;
+  MUST_OK(koloCommCount(comm, &ranks));
+  std::vector<int> failed(static_cast<std::size_t>(ranks));
+  MUST_OK(koloCommFailedRanks(comm, failed.data(), &count));
+  failed.resize(static_cast<std::size_t>(count));
+  return failed;
+}
+
+void expectSum(koloComm_t comm, int count) {
+  int ranks = 0;
+  MUST_OK(koloCommCount(comm, &ranks));
+  MUST(ranks == count);
+  std::vector<int> ones(30000, 1), sums(ones.size());
+  MUST_OK(koloAllReduce(ones.data(), sums.data(), ones.size(), koloInt32, koloSum, comm, nullptr));
+  MUST(sums == std::vector<int>(sums.size(), ranks));
+}
+
+// Without those that have died so far. Another one may die meanwhile, and then all have to shrink again.
+bool shrinksAndWorks(koloComm_t world) {
+  koloComm_t rest = nullptr;
+  const koloResult_t shrunk = koloCommShrink(world, nullptr, 0, &rest, nullptr);
+  MUST(shrunk == koloSuccess || shrunk == koloRemoteError || shrunk == koloUnreachable);
+  if (shrunk != koloSuccess) return false;
+  int ranks = 0, one = 1, sum = 0;
+  MUST_OK(koloCommCount(rest, &ranks));
+  const koloResult_t added = koloAllReduce(&one, &sum, 1, koloInt32, koloSum, rest, nullptr);
+  MUST(added == koloRemoteError || (added == koloSuccess && sum == ranks));
+  koloCommDestroy(rest);
+  return added == koloSuccess;
+}
+
+// Agrees over and over, while ranks are killed; then goes on without these. arguments: how many are killed; "revoked":
+// on a communicator that was revoked before; "shrink": each time on whether it could shrink before
+int agreeWhileKilled(const std::vector<std::string>& arguments) {
+  const auto kills = static_cast<std::size_t>(std::stoi(arguments[0]));
+  koloComm_t world = nullptr, rest = nullptr;
+  int rank = -1, ranks = 0;
+  MUST_OK(koloCommInitFromEnv(&world, nullptr));
+  MUST_OK(koloCommUserRank(world, &rank));
+  MUST_OK(koloCommCount(world, &ranks));
+  if (arguments[1] == "revoked" && rank == 0) MUST_OK(koloCommRevoke(world, "enough"));
+  std::string story;
+  std::uint64_t agreed = 0;
+  for (std::uint64_t round = 0; (agreed & kLast) == 0; ++round) {
+    if (round == 3) std::printf("ready\n"), std::fflush(stdout);
+    // Who has taken part shows in the flags: each rank takes its own bit away.
+    const bool works = arguments[1] != "shrink" || shrinksAndWorks(world);
+    const bool isLast = failedRanks(world).size() == kills && works;
+    agreed = ~(std::uint64_t{1} << rank) & (isLast ? ~std::uint64_t{0} : ~kLast);
+    const koloResult_t result = koloCommAgree(world, &agreed);
+    if (result == koloUnreachable) {
+      std::printf("%sunreachable: %s\n", story.c_str(), koloGetLastError(nullptr));
+      koloCommDestroy(world);
+      return 0;
+    }
+    MUST(result == koloSuccess || result == koloRemoteError);
+    char line[64];
+    std::snprintf(line, sizeof line, "agreed %llu %llx %d\n", static_cast<unsigned long long>(round),
+                  static_cast<unsigned long long>(agreed), result);
+    story += line;
+  }
+  MUST(failedRanks(world).size() == kills);
+  std::printf("%s", story.c_str());
+  MUST_OK(koloCommShrink(world, nullptr, 0, &rest, nullptr));
+  expectSum(rest, ranks - static_cast<int>(kills));
+  MUST_OK(koloCommDestroy(rest));
+  koloCommDestroy(world);
+  return 0;
+}
+KOLO_ROLE(agreeWhileKilled);
+
+// Waits for a new process that does not come.
+int growWhileKilled(const std::vector<std::string>&) {
+  koloComm_t world = nullptr, grown = nullptr;
+  int rank = -1, ranks = 0;
+  koloUniqueId id{};
+  MUST_OK(koloCommInitFromEnv(&world, nullptr));
+  MUST_OK(koloCommUserRank(world, &rank));
+  MUST_OK(koloCommCount(world, &ranks));
+  if (rank == 1) MUST_OK(koloCommGetUniqueId(world, &id));
+  MUST_OK(koloBarrier(world, nullptr));
+  std::printf("ready\n");
+  std::fflush(stdout);
+  const koloResult_t result = koloCommGrow(world, ranks + 1, rank == 1 ? &id : nullptr, -1, &grown, nullptr);
+  std::printf("grow: %d %s\n", result, koloGetLastError(nullptr));
+  MUST(result == koloRemoteError || result == koloUnreachable);
+  koloCommDestroy(world);
+  return 0;
+}
+KOLO_ROLE(growWhileKilled);
+
+std::string inHex(const koloUniqueId& id) {
+  std::string text;
+  for (const char each : id.internal) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(each));
+    text += digits;
+  }
+  return text;
+}
+
+koloUniqueId ofHex(const std::string& text) {
+  koloUniqueId id{};
+  for (std::size_t i = 0; i < sizeof id.internal; ++i)
+    id.internal[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+  return id;
+}
+
+// Works until a rank is lost, goes on without it, and later with a new one in its place.
+int loseAndGrow(const std::vector<std::string>&) {
+  koloComm_t world = nullptr, rest = nullptr, grown = nullptr;
+  int rank = -1, ranks = 0;
+  MUST_OK(koloCommInitFromEnv(&world, nullptr));
+  MUST_OK(koloCommCount(world, &ranks));
+  std::vector<int> ones(100000, 1), sums(ones.size());
+  koloResult_t result = koloSuccess;
+  for (int i = 0; result == koloSuccess; ++i) {
+    if (i == 2) std::printf("ready\n"), std::fflush(stdout);
+    result = koloAllReduce(ones.data(), sums.data(), ones.size(), koloInt32, koloSum, world, nullptr);
+  }
+  MUST(result == koloRemoteError || result == koloAborted);
+  MUST_OK(koloCommRevoke(world, "a rank is lost"));
+  MUST_OK(koloCommShrink(world, nullptr, 0, &rest, nullptr));
+  koloCommDestroy(world);
+  expectSum(rest, ranks - 1);
+  std::uint64_t flags = 6;
+  MUST_OK(koloCommUserRank(rest, &rank));
+  if (rank == 1) flags = 3;
+  MUST_OK(koloCommAgree(rest, &flags));
+  MUST(flags == 2);
+  koloUniqueId id{};
+  if (rank == 0) {
+    MUST_OK(koloCommGetUniqueId(rest, &id));
+    std::printf("id %s\n", inHex(id).c_str());
+    std::fflush(stdout);
+  }
+  MUST_OK(koloCommGrow(rest, ranks, rank == 0 ? &id : nullptr, -1, &grown, nullptr));
+  int now = -1;
+  MUST_OK(koloCommUserRank(grown, &now));
+  MUST(now == rank);
+  expectSum(grown, ranks);
+  expectSum(rest, ranks - 1);
+  MUST_OK(koloCommDestroy(rest));
+  expectSum(grown, ranks);
+  MUST_OK(koloCommDestroy(grown));
+  return 0;
+}
+KOLO_ROLE(loseAndGrow);
+
+// arguments: the id, its rank, the number of ranks
+int joinGrown(const std::vector<std::string>& arguments) {
+  const koloUniqueId id = ofHex(arguments[0]);
+  const int rank = std::stoi(arguments[1]), ranks = std::stoi(arguments[2]);
+  koloComm_t grown = nullptr;
+  MUST_OK(koloCommGrow(KOLO_COMM_NULL, ranks, &id, rank, &grown, nullptr));
+  int now = -1;
+  MUST_OK(koloCommUserRank(grown, &now));
+  MUST(now == rank);
+  expectSum(grown, ranks);
+  expectSum(grown, ranks);
+  MUST_OK(koloCommDestroy(grown));
+  return 0;
+}
+KOLO_ROLE(joinGrown);
+
+void loseOneAndGrow(const std::string& transports, int victim) {
+  INFO(transports << ", rank " << victim << " is killed");
+  Job job(4, "loseAndGrow", {}, {{"KOLO_TRANSPORTS", transports}});
+  job.waitForLine("ready");
+  job[victim].signal(SIGKILL);
+  REQUIRE(job[0].waitForLine("id ", kPatience));
+  const std::string& said = job[0].output();
+  const std::size_t at = said.find("id ") + 3;
+  Process added("joinGrown", {said.substr(at, 2 * KOLO_UNIQUE_ID_BYTES), "3", "4"}, {{"KOLO_TRANSPORTS", transports}});
+  const Ended ended = added.wait(kPatience);
+  INFO("the new process, status " << ended.status << ":\n" << ended.output);
+  CHECK(ended.exitedWith(0));
+  for (int rank = 0; rank < job.size(); ++rank) {
+    if (rank == victim) continue;
+    const Ended survivor = job.wait(rank);
+    INFO("rank " << rank << ", status " << survivor.status << ":\n" << survivor.output);
+    CHECK(survivor.exitedWith(0));
+  }
+}
+
+std::vector<std::string> agreedLines(const std::string& output) {
+  std::vector<std::string> lines;
+  std::istringstream text(output);
+  for (std::string line; std::getline(text, line);) {
+    if (line.rfind("agreed ", 0) == 0) lines.push_back(line);
+  }
+  return lines;
+}
+
+// Nobody waits so long for a rank that has died.
+Environment patient(const std::string& transports) {
+  return {{"KOLO_TRANSPORTS", transports}, {"KOLO_INIT_TIMEOUT_MS", "600000"}, {"KOLO_TIMEOUT_MS", "600000"}};
+}
+
+// Kills so many ranks, from `first` on, at random moments. True: rank 0 is among them, which has the hub.
+bool killSome(Job& job, int first, int kills, std::mt19937_64& random, std::vector<bool>& areVictims) {
+  job.waitForLine("ready");
+  areVictims.assign(static_cast<std::size_t>(job.size()), false);
+  for (int killed = 0; killed < kills;) {
+    const int victim = first + static_cast<int>(random() % static_cast<unsigned>(job.size() - first));
+    if (areVictims[static_cast<std::size_t>(victim)]) continue;
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));  // any moment will do
+    job[victim].signal(SIGKILL);
+    areVictims[static_cast<std::size_t>(victim)] = true;
+    ++killed;
+  }
+  return areVictims.front();
+}
+
+// Where the hub's process dies, a survivor may hear the last result that another one does not hear any more.
+void expectAlike(const std::vector<std::string>& one, const std::vector<std::string>& other, bool isHubLost) {
+  const std::size_t both = std::min(one.size(), other.size());
+  CHECK(std::equal(one.begin(), one.begin() + static_cast<std::ptrdiff_t>(both), other.begin()));
+  CHECK(std::max(one.size(), other.size()) - both <= (isHubLost ? 1 : 0));
+}
+
+void killInAgreements(const std::string& transports, const std::string& how, int first, int kills,
+                      std::mt19937_64& random) {
+  INFO(transports << ", " << how << ", " << kills << " are killed, from rank " << first << " on");
+  Job job(5, "agreeWhileKilled", {std::to_string(kills), how}, patient(transports));
+  std::vector<bool> areVictims;
+  const bool isHubLost = killSome(job, first, kills, random, areVictims);
+  std::vector<std::string> others;
+  for (int rank = 0; rank < job.size(); ++rank) {
+    const Ended ended = job.wait(rank);
+    if (areVictims[static_cast<std::size_t>(rank)]) continue;
+    INFO("rank " << rank << ", status " << ended.status << ":\n" << ended.output);
+    CHECK(ended.exitedWith(0));
+    const bool isUnreachable = ended.output.find("unreachable: ") != std::string::npos;
+    if (!isHubLost) CHECK(!isUnreachable);
+    if (isUnreachable) CHECK(ended.output.find("rank 0 (pid ") != std::string::npos);
+    const std::vector<std::string> lines = agreedLines(ended.output);
+    CHECK(lines.size() >= 3);
+    if (!others.empty()) expectAlike(lines, others, isHubLost);
+    others = lines;
+  }
+}
+
+void killInGrowth(const std::string& transports, int kills, std::mt19937_64& random) {
+  INFO(transports << ", " << kills << " are killed while they grow");
+  Job job(4, "growWhileKilled", {}, patient(transports));
+  std::vector<bool> areVictims;
+  (void)killSome(job, 0, kills, random, areVictims);
+  for (int rank = 0; rank < job.size(); ++rank) {
+    const Ended ended = job.wait(rank);
+    INFO("rank " << rank << ", status " << ended.status << ":\n" << ended.output);
+    if (!areVictims[static_cast<std::size_t>(rank)]) CHECK(ended.exitedWith(0));
+  }
+}
+
+// How often a usual run kills, and one that tries all.
+int jobs() {
+  if (std::getenv("KOLO_TEST_ALL") == nullptr) return 1;
+  extendDeadline(300s);
+  return 20;
+}
+
+}  // namespace
+
+TEST_CASE("survivors agree on the same flags with the same result, whoever is killed meanwhile") {
+  const char* const transports = GENERATE("shm", "tcp");
+  for (Rounds rounds(4100); rounds.next();) {
+    std::mt19937_64 random(rounds.seed());
+    for (int job = jobs(); job-- > 0;) {
+      for (const char* const how : {"revoked", "working", "shrink"})
+        killInAgreements(transports, how, 1, 1 + static_cast<int>(random() % 3), random);
+    }
+  }
+}
+
+TEST_CASE("survivors have no different results of an agreement, and none waits, if the hub's rank is killed too") {
+  const char* const transports = GENERATE("shm", "tcp");
+  for (Rounds rounds(4200); rounds.next();) {
+    std::mt19937_64 random(rounds.seed());
+    for (int job = jobs(); job-- > 0;) {
+      for (const char* const how : {"working", "shrink"})
+        killInAgreements(transports, how, 0, 1 + static_cast<int>(random() % 4), random);
+      killInAgreements(transports, "revoked", 0, 4, random);
+    }
+  }
+}
+
+TEST_CASE("a growth in which a rank is killed ends on all others, and at once") {
+  const char* const transports = GENERATE("shm", "tcp");
+  for (Rounds rounds(4300); rounds.next();) {
+    std::mt19937_64 random(rounds.seed());
+    for (int job = jobs(); job-- > 0;) killInGrowth(transports, 1 + job % 3, random);
+  }
+}
+
+TEST_CASE("a job that loses a rank goes on without it, takes in a new process, and ends well", "[optimised]") {
+  for (const char* const transports : {"shm", "tcp"}) {
+    for (const int victim : {3, 1}) loseOneAndGrow(transports, victim);
+  }
+}
