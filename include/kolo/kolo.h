@@ -387,9 +387,10 @@ KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, i
 /* Makes an id by which new processes join the ranks of comm, in koloCommGrow.
  * One rank of comm calls it, and hands the id to the new processes by any channel. All that koloGetUniqueId says of its
  * id holds for this one: the process of this rank must live until all have joined, and relays the control messages of
- * the new communicator while it lives. An id serves one koloCommGrow. Whoever has it may join by any number. The
- * process keeps something for an id that nobody uses. Parameters: uniqueId: place for the id. Errors: those of
- * koloGetUniqueId. The failure of comm, if it has failed. */
+ * the new communicator while it lives. An id serves one koloCommGrow. Whoever has it may join by any number. An id that
+ * nobody uses keeps a listening socket until the process ends.
+ * Parameters: uniqueId: place for the id.
+ * Errors: those of koloGetUniqueId. The failure of comm, if it has failed. */
 KOLO_API koloResult_t koloCommGetUniqueId(koloComm_t comm, koloUniqueId* uniqueId);
 /* Makes a larger communicator: of all ranks of comm, which keep their numbers, and of new processes. Collective over
  * both. comm stays as it is; the caller destroys it when it is not needed any more.
@@ -527,10 +528,11 @@ KOLO_API koloResult_t koloCommAbort(koloComm_t comm);
 /* Agrees on flags among the ranks of comm that live. Collective over these ranks.
  * It works when comm has failed or was revoked, and gives all survivors the same flags and the same result, whoever
  * dies meanwhile. The exception is the process that relays control messages (koloGetUniqueId): if it ends during the
- * call, or a rank's connection to it does, some ranks may have a result, and the rest koloUnreachable. For flags of a
- * communicator that works, koloVote is faster. Parameters: flags: the caller's flags, in host memory on every
- * communicator. The call writes the bitwise AND of the flags of all ranks that took part. A rank that dies before it
- * has given its flags takes no part. Result:
+ * call, or a rank's connection to it does, some ranks may have a result, and the rest koloUnreachable.
+ * For flags of a communicator that works, koloVote is faster.
+ * Parameters: flags: the caller's flags, in host memory on every communicator. The call writes the bitwise AND of the
+ * flags of all ranks that took part. A rank that dies before it has given its flags takes no part.
+ * Result:
  *   - koloSuccess if all ranks of comm took part but those which koloCommFailedRanks had told of on each rank that took
  *     part. So that function acknowledges failures, as MPIX_Comm_ack_failed does.
  *   - koloRemoteError otherwise: flags are agreed all the same. koloCommFailedRanks then tells on every rank at least
