@@ -13,10 +13,12 @@
 #include <set>
 #include <thread>
 
+#include "api/guard.h"
 #include "base/settings.h"
 #include "bootstrap/reactor.h"
 #include "comm/agreement.h"
 #include "comm/factory.h"
+#include "comm/in_turn.h"
 #include "links/blob.h"
 #include "network/address.h"
 #include "support/deadline.h"
@@ -252,6 +254,49 @@ TEST_CASE("a communicator's growth ends when one of its ranks dies that has the 
   INFO(status.message());
   CHECK(status.code() == koloRemoteError);
   CHECK(status.message().find("rank 1 ") != std::string::npos);
+}
+
+namespace {
+
+void dieAndAwait(Makers& makers, int rank, const std::vector<int>& others) {
+  makers.control(rank).failAt(FaultyControl::Fault::kDeath, 1);
+  (void)makers.whole(rank).membership().allGather("");
+  for (const int each : others) {
+    while (makers.whole(each).failureState().dead().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("an abort ends the agreements of who has heard that the rank has died behind it", "[threads]") {
+  Makers makers(3, optionsFor("shm"));
+  makers.whole(0).failureState().giveUp(error(koloAborted, "rank 0 has had enough"));
+  dieAndAwait(makers, 0, {1, 2});
+  // One by one: nobody waits for the other.
+  for (const int rank : {1, 2}) {
+    std::uint64_t flags = 6;
+    const Status status = comm::agreeOnFlags(makers.whole(rank), &flags);
+    INFO(status.message());
+    CHECK(status.code() == koloAborted);
+    CHECK(status.message().find("rank 0 has had enough") != std::string::npos);
+    CHECK(flags == 6);
+  }
+}
+
+TEST_CASE("an abort, and not a death before it, ends the wait for a turn of a communicator that has failed",
+          "[threads]") {
+  Makers makers(2, optionsFor("shm"));
+  comm::Communicator& whole = makers.whole(0);
+  dieAndAwait(makers, 1, {0});
+  CHECK(whole.failure().code() == koloRemoteError);
+  const comm::InTurn held(whole.turn(), [] { return false; });
+  Status status;
+  std::thread waits(
+      [&] { status = api::inTurn(whole, [] { return error(koloInternalError, "two are in the turn"); }); });
+  whole.failureState().abortInterrupt()->raise(error(koloAborted, "another thread has had enough"));
+  waits.join();
+  INFO(status.message());
+  CHECK(status.code() == koloAborted);
 }
 
 TEST_CASE("a transport that fails in any call on one rank is left by both ends of the pair, or all ranks say why",
