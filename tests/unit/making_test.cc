@@ -16,6 +16,7 @@
 #include "api/guard.h"
 #include "base/settings.h"
 #include "bootstrap/reactor.h"
+#include "bootstrap_child.h"
 #include "comm/agreement.h"
 #include "comm/factory.h"
 #include "comm/in_turn.h"
@@ -297,6 +298,47 @@ TEST_CASE("an abort, and not a death before it, ends the wait for a turn of a co
   waits.join();
   INFO(status.message());
   CHECK(status.code() == koloAborted);
+}
+
+TEST_CASE("a growth ends on all others, and soon, when a new process dies while it joins, or when all meet") {
+  const bool hasJoined = GENERATE(false, true);
+  INFO("the new process " << (hasJoined ? "has joined" : "joins"));
+  Makers makers(2, optionsFor("shm"));
+  const int ranks = hasJoined ? 3 : 4;
+  const Result<koloUniqueId> id = bootstrap::createUniqueId(true, comm::growthOf(makers.whole(0)));
+  REQUIRE(id.ok());
+  const auto since = std::chrono::steady_clock::now();
+  std::vector<Status> statuses(static_cast<std::size_t>(ranks) - 1);
+  std::thread grows([&] {
+    makers.forEach([&](int rank) {
+      statuses[static_cast<std::size_t>(rank)] =
+          comm::grow(makers.whole(rank), ranks, rank == 0 ? &id.value() : nullptr, nullptr).status();
+    });
+  });
+  if (hasJoined) {
+    bootstrap::Child child("new rank", 2, ranks, bootstrap::hex(id.value()));
+    CHECK(child.line() == "joined");
+    child.kill();
+  } else {
+    // The hub reads what was sent before it finds the end.
+    Result<bootstrap::Dialled> raw =
+        bootstrap::dial(bootstrap::contentsOf(id.value()), bootstrap::Clock::now() + std::chrono::seconds(20));
+    CHECK(raw.ok());
+    std::string bytes;
+    if (raw.ok()) {
+      raw.value().session.seal(bootstrap::rawJoin(2, ranks, KOLO_VERSION_CODE), bytes);
+      bootstrap::push(raw.value().socket, bytes);
+    }
+  }
+  if (!hasJoined) statuses[2] = bootstrap::join(id.value(), 3, ranks, Makers::kPatienceMs).status();
+  grows.join();
+  for (const Status& status : statuses) {
+    INFO(status.message());
+    CHECK(status.code() == koloRemoteError);
+    CHECK(status.message().find("rank 2 (pid ") != std::string::npos);
+  }
+  CHECK_WITHIN(std::chrono::milliseconds(Makers::kPatienceMs), since);
+  expectAllMade(makers.make(Makers::split));
 }
 
 TEST_CASE("a transport that fails in any call on one rank is left by both ends of the pair, or all ranks say why",
