@@ -80,8 +80,8 @@ class Control {
 
   // From now on `onFailure` is called for each death of one of `members` and for each failure that any rank reports for
   // this key, until unsubscribe; deaths and failures of before are delivered at once. Each failure once; of those
-  // reported for one key, the first 16. onQuestion answers what other ranks ask about this
-  // key, and is told which rank asks.
+  // reported for one key, the first 16, and the first that each rank reports of itself. onQuestion answers what other
+  // ranks ask about this key, and is told which rank asks.
   // family: a key of which the hub is told instead; 0: the key itself. A subscription to a further key of a family is
   // this rank's own affair, and costs no message. All ranks that are subscribed to some key of the family hear of the
   // failures of all its keys.

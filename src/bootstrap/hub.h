@@ -2,7 +2,7 @@
 //
 // Work for each event is linear in what has to be sent: deaths noticed together are told together, results and news are
 // one frame shared by all receivers, and the first reports of a failure spare the others: later reports for a key are
-// dropped beyond kMaxFailuresPerKey.
+// dropped beyond kMaxFailuresPerKey, but for each rank's first about itself.
 //
 // A rank whose call failed may end at once, and its end is noticed by others before that of the rank which was the
 // cause. So the hub notes for each rank the failures that it knows of: what it was told, and what it has reported. The
@@ -82,7 +82,9 @@ class Hub : public std::enable_shared_from_this<Hub> {
   struct Reported {
     std::uint64_t family = 0;
     Status first;
-    std::vector<SharedFrame> frames;  // of the first kMaxFailuresPerKey, as kReported
+    std::vector<SharedFrame> frames;  // as kReported
+    std::size_t ofOthers = 0;         // reports of a rank about another one, or none; frames has the first
+    std::set<int> ofThemselves;       // the ranks of the other reports, of which frames has each rank's first
   };
   struct Slot {
     State state = State::kAbsent;

@@ -285,7 +285,9 @@ bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
       failedKeys_.pop_front();
     }
   }
-  if (known.frames.size() >= kMaxFailuresPerKey) return true;
+  // Of one that gives something up itself everybody has to hear, for no other rank speaks for it.
+  if (rank == member->rank ? !known.ofThemselves.insert(rank).second : known.ofOthers++ >= kMaxFailuresPerKey)
+    return true;
   known.frames.push_back(std::make_shared<const std::string>(frame(Frame::kReported)
                                                                  .number(key)
                                                                  .number(code)

@@ -200,6 +200,7 @@ bool MemberLink::onReported(Decoder& decoder) {
   const auto reporter = decoder.number<std::int32_t>();
   const std::string_view message = decoder.text();
   if (!decoder.done() || code <= koloSuccess || code >= koloNumResults) return false;
+  if (reporter < 0 || reporter >= kMaxRanks) return false;
   Failure failure(error(failureCode(code), "{}", message), rank);
   failure.reporter = reporter;
   subscriptions_.reported(key, failure, true);

@@ -66,9 +66,18 @@ void Subscriptions::reported(std::uint64_t key, const Failure& failure, bool isK
   if (const auto early = earlyOf(key); early == early_.end()) {
     early_.push_back({key, {failure}});
     if (early_.size() > kMaxFailedKeys) early_.pop_front();
-  } else if (early->reports.size() < kMaxFailuresPerKey) {
+  } else if (isOneMore(early->reports, failure)) {
     early->reports.push_back(failure);
   }
+}
+
+// Whether the hub tells of it, too, behind the others.
+bool Subscriptions::isOneMore(const std::vector<Failure>& reports, const Failure& failure) {
+  const auto isOfItself = [](const Failure& each) { return each.rank == each.reporter; };
+  const auto count = std::count_if(reports.begin(), reports.end(), [&](const Failure& each) {
+    return isOfItself(each) == isOfItself(failure) && (!isOfItself(failure) || each.rank == failure.rank);
+  });
+  return static_cast<std::size_t>(count) < (isOfItself(failure) ? 1 : kMaxFailuresPerKey);
 }
 
 // REQUIRES: the lock

@@ -9,7 +9,8 @@
 // returned; a callback may call any function here. The caller of a function here must hold no lock that a callback
 // takes.
 //
-// Invariants: of one key at most kMaxFailuresPerKey reports are kept, and those of at most kMaxFailedKeys keys.
+// Invariants: of one key at most kMaxFailuresPerKey reports are kept, and each rank's first about itself; and those of
+// at most kMaxFailedKeys keys.
 #pragma once
 
 #include <cstdint>
@@ -63,6 +64,7 @@ class Subscriptions {
     std::uint64_t key;
     std::vector<Failure> reports;
   };
+  static bool isOneMore(const std::vector<Failure>& reports, const Failure& failure);
   std::deque<Early>::iterator earlyOf(std::uint64_t key);
   void deliver(std::uint64_t key, const Failure& failure);
 

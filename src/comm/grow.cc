@@ -102,8 +102,11 @@ Result<Owned> grow(Communicator& parent, int ranks, const koloUniqueId* id, cons
   // Once all have joined, the new hub tells of deaths. A rank that has all done may abort the parent then, of which the
   // parent's hub tells, maybe before the new one has told the others that they have all done, too.
   FailureState& failures = parent.failureState();
-  return createFromId(common.value(), parent.rank(), ranks, options, failures.failureInterrupt(),
-                      failures.abortInterrupt());
+  Result<Owned> grown = createFromId(common.value(), parent.rank(), ranks, options, failures.failureInterrupt(),
+                                     failures.abortInterrupt());
+  // Another rank that has heard of it may have ended the new job before.
+  if (!grown.ok()) KOLO_TRY(failures.abortInterrupt()->why());
+  return grown;
 }
 
 }  // namespace kolo::comm

@@ -65,6 +65,41 @@ std::shared_ptr<Communicator> Communicator::meet(const Membership& member, const
   return made;
 }
 
+// A death may be known to some members alone. So they agree on who is left, too, by a bit for each.
+std::pair<std::uint64_t, std::vector<int>> Communicator::agree(std::uint64_t flags) {
+  const WithoutGil others;
+  koloComm_t const comm = get();
+  const auto agreeOn = [comm](std::uint64_t mine) {
+    const koloResult_t result = koloCommAgree(comm, &mine);
+    check(result == koloRemoteError ? koloSuccess : result, "kolo:agree");  // then they agree all the same
+    return mine;
+  };
+  const int ranks = size();
+  const std::uint64_t agreed = agreeOn(flags);
+  std::vector<int> failed(static_cast<std::size_t>(ranks)), dead;
+  int count = 0;
+  check(koloCommFailedRanks(comm, failed.data(), &count), "kolo:agree");
+  for (int first = 0; first < ranks; first += 64) {
+    std::uint64_t living = ~std::uint64_t{0};
+    for (int i = 0; i < count; ++i) {
+      const int bit = failed[static_cast<std::size_t>(i)] - first;
+      if (bit >= 0 && bit < 64) living &= ~(std::uint64_t{1} << bit);
+    }
+    living = agreeOn(living);
+    for (int bit = 0; bit < 64; ++bit) {
+      if ((living >> bit & 1) == 0) dead.push_back(first + bit);
+    }
+  }
+  return {agreed, dead};
+}
+
+koloUniqueId Communicator::makeGrowthId() {
+  const WithoutGil others;
+  koloUniqueId id{};
+  check(koloCommGetUniqueId(get(), &id), "kolo:growth_id");
+  return id;
+}
+
 std::shared_ptr<Communicator> Communicator::shrink(const std::vector<int>& excluded, const Membership& member) {
   const WithoutGil others;
   const koloConfig_t config = configOf(member, member.name, KOLO_HOST);

@@ -7,8 +7,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "torch/c10d.h"
@@ -47,6 +49,11 @@ class Communicator {
   // Collective over the members, which meet by `key` in the store. device: KOLO_HOST, or a CUDA device. A member whose
   // part fails makes all fail. So does the death of a member that the kin hears of.
   static std::shared_ptr<Communicator> meet(const Membership& member, const std::string& key, int device);
+  // Collective over the members that live: the AND of their flags, and which members some of them know to have died.
+  // All get the same, also after a failure.
+  std::pair<std::uint64_t, std::vector<int>> agree(std::uint64_t flags);
+  // An id by which new processes join, in grow(). Rank 0's: its process relays the control messages of the root.
+  koloUniqueId makeGrowthId();
   // The members but `excluded`, which may be dead. Their new ranks are in the old order.
   std::shared_ptr<Communicator> shrink(const std::vector<int>& excluded, const Membership& member);
 

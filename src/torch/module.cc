@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <chrono>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -14,10 +15,8 @@ namespace {
 namespace py = pybind11;
 using Options = KoloBackend::Options;
 
-// The communicator of torch's default group, whose ranks are torch's global ranks. nullptr: it has none of Kolo's.
-std::shared_ptr<Communicator> ofDefaultGroup() {
-  const py::gil_scoped_acquire here;
-  const py::object group = py::module::import("torch.distributed").attr("group").attr("WORLD");
+// A group's communicator. nullptr: it has none of Kolo's.
+std::shared_ptr<Communicator> communicatorOf(const py::object& group) {
   if (group.is_none()) return nullptr;
   for (const py::handle device : group.attr("_device_types")) {
     const py::object backend = group.attr("_get_backend")(device);
@@ -27,6 +26,38 @@ std::shared_ptr<Communicator> ofDefaultGroup() {
     if (kolo != nullptr) return kolo->onHost();
   }
   return nullptr;
+}
+
+// That of torch's default group, whose ranks are torch's global ranks.
+std::shared_ptr<Communicator> ofDefaultGroup() {
+  const py::gil_scoped_acquire here;
+  return communicatorOf(py::module::import("torch.distributed").attr("group").attr("WORLD"));
+}
+
+std::shared_ptr<Communicator> mustHaveCommunicator(const py::object& group, const char* function) {
+  std::shared_ptr<Communicator> found = communicatorOf(group);
+  TORCH_CHECK_VALUE(found != nullptr, function, ": the group has no backend of Kolo's");
+  return found;
+}
+
+std::pair<std::uint64_t, std::vector<int>> agree(const py::object& group, std::uint64_t flags) {
+  return mustHaveCommunicator(group, "agree")->agree(flags);
+}
+
+py::bytes makeGrowthId(const py::object& group) {
+  const koloUniqueId id = mustHaveCommunicator(group, "growth_id")->makeGrowthId();
+  return {id.internal, sizeof id.internal};
+}
+
+// group: None in a new process. The root has to be kept until torch has made the group of it.
+std::shared_ptr<Root> growRoot(const py::object& group, const std::string& id, const std::string& token, int rank,
+                               int size, const c10::intrusive_ptr<Options>& options) {
+  Growth growth{{}, token, rank, size, options == nullptr ? "" : options->settings.transports};
+  TORCH_CHECK_VALUE(id.size() == sizeof growth.id.internal, "grow_group: the growth_id has ", id.size(),
+                    " bytes, expected ", sizeof growth.id.internal, ", as growth_id() makes them");
+  std::copy(id.begin(), id.end(), growth.id.internal);
+  const auto old = group.is_none() ? nullptr : mustHaveCommunicator(group, "grow_group");
+  return grow(old == nullptr ? KOLO_COMM_NULL : old->get(), growth);
 }
 
 c10::intrusive_ptr<c10d::Backend> create(const c10d::DistributedBackendOptions& given,
@@ -84,5 +115,10 @@ What a group may be given as pg_options. Fields that are left alone take the set
           "ranks.");
   module.def("create", &create, py::arg("group"), py::arg("options") = nullptr,
              py::call_guard<py::gil_scoped_release>());
+  py::class_<Root, std::shared_ptr<Root>>(module, "Root");
+  module.def("agree", &agree, py::arg("group"), py::arg("flags"));
+  module.def("growth_id", &makeGrowthId, py::arg("group"));
+  module.def("grow", &growRoot, py::arg("group"), py::arg("id"), py::arg("token"), py::arg("rank"), py::arg("size"),
+             py::arg("options") = nullptr);
   module.def("version", &version, "Kolo's version: 100 is 0.1.0.");
 }

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "torch/errors.h"
 #include "torch/signals.h"
 #include "torch/without_gil.h"
 
@@ -172,6 +173,22 @@ Origin findOrigin(Meeting& meeting, const GroupPlace& group) {
   const Roots roots = sharedRoots();
   const std::vector<std::string> offers = meeting.gather(offer(roots));
   return group.rank == 0 ? lead(meeting, group, roots, offers) : follow(meeting, group, roots);
+}
+
+std::shared_ptr<Root> grow(koloComm_t comm, const Growth& growth) {
+  const WithoutGil others;
+  koloConfig_t config = KOLO_CONFIG_INITIALIZER;
+  config.name = "grown:root";
+  config.device = KOLO_HOST;
+  config.transports = growth.transports.empty() ? nullptr : growth.transports.c_str();
+  koloComm_t grown = nullptr;
+  const koloResult_t result = koloCommGrow(comm, growth.size, &growth.id, growth.rank, &grown, &config);
+  std::shared_ptr<Root> root;
+  if (result == koloSuccess)
+    root = std::make_shared<Root>(grown, growth.rank, growth.size, growth.token, growth.transports);
+  check(result, "kolo:grow");
+  share(root, true);
+  return root;
 }
 
 void share(const std::shared_ptr<Root>& root, bool isUsable) {

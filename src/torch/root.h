@@ -4,6 +4,9 @@
 // root has no operations. So a group can be made whatever other groups do, and after they have failed. On one host it
 // has the root's memory and links, and so it is made much sooner. A root lives as long as a group that was made of it.
 //
+// Where processes join the default group (grow()), they are a root with its ranks, of which torch makes that group
+// anew.
+//
 // The control plane of a root runs in the process of its rank 0, without which its groups cannot go on. So that process
 // is a member of all of them: rank 0 of a group is rank 0 of its root.
 //
@@ -63,6 +66,17 @@ struct GroupPlace {
 
 // Collective: what the members of a group make it of. Rank 0 has the root's turn until the group is made.
 Origin findOrigin(Meeting& meeting, const GroupPlace& group);
+
+// What the ranks of a communicator grow into, with new processes.
+struct Growth {
+  koloUniqueId id;    // of the communicator's rank 0
+  std::string token;  // the same on all, and no other growth's
+  int rank, size;     // afterwards
+  std::string transports;
+};
+// Collective over the ranks of comm, which keep their numbers, and new processes, whose comm is null: a root that may
+// be used.
+std::shared_ptr<Root> grow(koloComm_t comm, const Growth& growth);
 // isUsable: a group of the root has been made, so others may follow. Otherwise none may, for one could not be made.
 void share(const std::shared_ptr<Root>& root, bool isUsable);
 

@@ -25,6 +25,7 @@ MODULES = [
     "groups_cases",
     "training_cases",
     "failure_cases",
+    "elastic_cases",
     "launch_cases",
     "wheel_cases",
     "differential_cases",

@@ -8,9 +8,11 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 
 #include "bootstrap/listener.h"
 #include "bootstrap/reactor.h"
+#include "bootstrap/subscriptions.h"
 #include "bootstrap_child.h"
 #include "bootstrap_fixture.h"
 #include "support/deadline.h"
@@ -96,6 +98,38 @@ TEST_CASE("a reported failure reaches all subscribers once, later ones too, unti
     CHECK(inboxes[i].all()[0].why.message() == failure.why.message());
   }
   CHECK(inboxes[2].all().empty());
+  leaveAll(controls);
+}
+
+TEST_CASE("each rank that says of itself that it gives up is told of, and of what is said of others the first reports",
+          "[bootstrap]") {
+  constexpr int kRanks = 22;
+  const std::vector<ControlPtr> controls = joinAll(newId(), kRanks);
+  Inbox before, inFamily, early, after;
+  controls[0]->subscribe(51, upTo(kRanks), before.callback(), nullptr, 5);
+  controls[1]->subscribe(52, upTo(kRanks), inFamily.callback(), nullptr, 5);
+  const auto reports = [&](std::size_t reporter, int rank) {
+    controls[reporter]->reportFailure(51, {koloAborted, rank, "of rank " + std::to_string(rank)}, 5);
+  };
+  std::size_t told = 0;
+  for (std::size_t i = 0; i < 3 * kMaxFailuresPerKey; ++i) reports(2, 3);
+  REQUIRE(before.waitFor(told += kMaxFailuresPerKey));
+  for (int rank = 2; rank < kRanks; ++rank, ++told) {
+    for (int i = 0; i < 3; ++i) reports(static_cast<std::size_t>(rank), rank);
+  }
+  REQUIRE(before.waitFor(told));
+  controls[1]->subscribe(51, upTo(kRanks), early.callback(), nullptr, 5);
+  controls[kRanks - 1]->subscribe(51, upTo(kRanks), after.callback(), nullptr, 5);
+  for (Inbox* const each : {&before, &early, &after}) {
+    REQUIRE(each->waitFor(told));
+    REQUIRE(each->all().size() == told);
+    std::set<int> givers;
+    for (const Failure& failure : each->all()) {
+      if (failure.rank == failure.reporter) givers.insert(failure.rank);
+    }
+    CHECK(givers.size() == kRanks - 2);
+  }
+  CHECK(inFamily.all().empty());
   leaveAll(controls);
 }
 

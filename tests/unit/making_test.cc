@@ -13,10 +13,13 @@
 #include <set>
 #include <thread>
 
+#include "api/guard.h"
 #include "base/settings.h"
 #include "bootstrap/reactor.h"
+#include "bootstrap_child.h"
 #include "comm/agreement.h"
 #include "comm/factory.h"
+#include "comm/in_turn.h"
 #include "links/blob.h"
 #include "network/address.h"
 #include "support/deadline.h"
@@ -252,6 +255,90 @@ TEST_CASE("a communicator's growth ends when one of its ranks dies that has the 
   INFO(status.message());
   CHECK(status.code() == koloRemoteError);
   CHECK(status.message().find("rank 1 ") != std::string::npos);
+}
+
+namespace {
+
+void dieAndAwait(Makers& makers, int rank, const std::vector<int>& others) {
+  makers.control(rank).failAt(FaultyControl::Fault::kDeath, 1);
+  (void)makers.whole(rank).membership().allGather("");
+  for (const int each : others) {
+    while (makers.whole(each).failureState().dead().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("an abort ends the agreements of who has heard that the rank has died behind it", "[threads]") {
+  Makers makers(3, optionsFor("shm"));
+  makers.whole(0).failureState().giveUp(error(koloAborted, "rank 0 has had enough"));
+  dieAndAwait(makers, 0, {1, 2});
+  // One by one: nobody waits for the other.
+  for (const int rank : {1, 2}) {
+    std::uint64_t flags = 6;
+    const Status status = comm::agreeOnFlags(makers.whole(rank), &flags);
+    INFO(status.message());
+    CHECK(status.code() == koloAborted);
+    CHECK(status.message().find("rank 0 has had enough") != std::string::npos);
+    CHECK(flags == 6);
+  }
+}
+
+TEST_CASE("an abort, and not a death before it, ends the wait for a turn of a communicator that has failed",
+          "[threads]") {
+  Makers makers(2, optionsFor("shm"));
+  comm::Communicator& whole = makers.whole(0);
+  dieAndAwait(makers, 1, {0});
+  CHECK(whole.failure().code() == koloRemoteError);
+  const comm::InTurn held(whole.turn(), [] { return false; });
+  Status status;
+  std::thread waits(
+      [&] { status = api::inTurn(whole, [] { return error(koloInternalError, "two are in the turn"); }); });
+  whole.failureState().abortInterrupt()->raise(error(koloAborted, "another thread has had enough"));
+  waits.join();
+  INFO(status.message());
+  CHECK(status.code() == koloAborted);
+}
+
+TEST_CASE("a growth ends on all others, and soon, when a new process dies while it joins, or when all meet") {
+  const bool hasJoined = GENERATE(false, true);
+  INFO("the new process " << (hasJoined ? "has joined" : "joins"));
+  Makers makers(2, optionsFor("shm"));
+  const int ranks = hasJoined ? 3 : 4;
+  const Result<koloUniqueId> id = bootstrap::createUniqueId(true, comm::growthOf(makers.whole(0)));
+  REQUIRE(id.ok());
+  const auto since = std::chrono::steady_clock::now();
+  std::vector<Status> statuses(static_cast<std::size_t>(ranks) - 1);
+  std::thread grows([&] {
+    makers.forEach([&](int rank) {
+      statuses[static_cast<std::size_t>(rank)] =
+          comm::grow(makers.whole(rank), ranks, rank == 0 ? &id.value() : nullptr, nullptr).status();
+    });
+  });
+  if (hasJoined) {
+    bootstrap::Child child("new rank", 2, ranks, bootstrap::hex(id.value()));
+    CHECK(child.line() == "joined");
+    child.kill();
+  } else {
+    // The hub reads what was sent before it finds the end.
+    Result<bootstrap::Dialled> raw =
+        bootstrap::dial(bootstrap::contentsOf(id.value()), bootstrap::Clock::now() + std::chrono::seconds(20));
+    CHECK(raw.ok());
+    std::string bytes;
+    if (raw.ok()) {
+      raw.value().session.seal(bootstrap::rawJoin(2, ranks, KOLO_VERSION_CODE), bytes);
+      bootstrap::push(raw.value().socket, bytes);
+    }
+  }
+  if (!hasJoined) statuses[2] = bootstrap::join(id.value(), 3, ranks, Makers::kPatienceMs).status();
+  grows.join();
+  for (const Status& status : statuses) {
+    INFO(status.message());
+    CHECK(status.code() == koloRemoteError);
+    CHECK(status.message().find("rank 2 (pid ") != std::string::npos);
+  }
+  CHECK_WITHIN(std::chrono::milliseconds(Makers::kPatienceMs), since);
+  expectAllMade(makers.make(Makers::split));
 }
 
 TEST_CASE("a transport that fails in any call on one rank is left by both ends of the pair, or all ranks say why",

@@ -35,8 +35,9 @@ _check_torch()
 
 from . import _backend  # noqa: E402  pylint: disable=wrong-import-position
 from ._backend import Options  # noqa: E402  pylint: disable=wrong-import-position
+from .elastic import agree, grow_group, growth_id  # noqa: E402  pylint: disable=wrong-import-position
 
-__all__ = ["Options", "in_place_of_gloo", "register", "version"]
+__all__ = ["Options", "agree", "grow_group", "growth_id", "in_place_of_gloo", "register", "version"]
 
 version = _backend.version
 
