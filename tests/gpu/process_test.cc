@@ -391,23 +391,6 @@ KOLO_ROLE(capture);
 
 // ---- two threads in each process
 
-std::string toText(const koloUniqueId& id) {
-  std::string text;
-  for (const char byte : id.internal) {
-    char digits[3];
-    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(byte));
-    text += digits;
-  }
-  return text;
-}
-
-koloUniqueId fromText(const std::string& text) {
-  koloUniqueId id{};
-  for (std::size_t i = 0; i < sizeof id.internal; ++i)
-    id.internal[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
-  return id;
-}
-
 void beRank(const Words& words, const koloUniqueId& id, int rank) {
   const koloConfig_t config = configFor(words, rank);
   Member me{.comm = nullptr, .rank = rank, .ranks = 4, .device = config.device};
@@ -432,7 +415,7 @@ void beRank(const Words& words, const koloUniqueId& id, int rank) {
 // words: the id, elements of a large buffer, ...
 int twoThreads(const Words& words) {
   installMock(words, 2);
-  const koloUniqueId id = fromText(words.front());
+  const koloUniqueId id = idOfHex(words.front());
   const int first = 2 * std::atoi(std::getenv("KOLO_RANK"));
   std::thread other([&] { beRank(words, id, first + 1); });
   beRank(words, id, first);
@@ -562,7 +545,7 @@ TEST_CASE("processes with two threads each that are ranks on one GPU", "[device]
 #endif
   koloUniqueId id;
   REQUIRE_OK(koloGetUniqueId(&id));
-  Job job(2, "twoThreads", {toText(id), "5003"}, sameDevice());
+  Job job(2, "twoThreads", {inHex(id), "5003"}, sameDevice());
   expectSuccess(job);
 }
 

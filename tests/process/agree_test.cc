@@ -115,23 +115,6 @@ int growWhileKilled(const std::vector<std::string>&) {
 }
 KOLO_ROLE(growWhileKilled);
 
-std::string inHex(const koloUniqueId& id) {
-  std::string text;
-  for (const char each : id.internal) {
-    char digits[3];
-    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(each));
-    text += digits;
-  }
-  return text;
-}
-
-koloUniqueId ofHex(const std::string& text) {
-  koloUniqueId id{};
-  for (std::size_t i = 0; i < sizeof id.internal; ++i)
-    id.internal[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
-  return id;
-}
-
 // Works until a rank is lost, goes on without it, and later with a new one in its place.
 int loseAndGrow(const std::vector<std::string>&) {
   koloComm_t world = nullptr, rest = nullptr, grown = nullptr;
@@ -175,7 +158,7 @@ KOLO_ROLE(loseAndGrow);
 
 // arguments: the id, its rank, the number of ranks
 int joinGrown(const std::vector<std::string>& arguments) {
-  const koloUniqueId id = ofHex(arguments[0]);
+  const koloUniqueId id = idOfHex(arguments[0]);
   const int rank = std::stoi(arguments[1]), ranks = std::stoi(arguments[2]);
   koloComm_t grown = nullptr;
   MUST_OK(koloCommGrow(KOLO_COMM_NULL, ranks, &id, rank, &grown, nullptr));

@@ -1,10 +1,12 @@
 // A job: n processes in one role, and what they left.
 #pragma once
 
+#include <kolo/kolo.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +24,23 @@ inline constexpr std::chrono::milliseconds kPatience = 25s * kSlowness;
 inline std::string newJobName() {
   static int number = 0;
   return "test-" + std::to_string(getpid()) + "-" + std::to_string(++number);
+}
+
+// An id as an argument of a process, in hexadecimal.
+inline std::string inHex(const koloUniqueId& id) {
+  std::string text;
+  for (const char byte : id.internal) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(byte));
+    text += digits;
+  }
+  return text;
+}
+inline koloUniqueId idOfHex(const std::string& text) {
+  koloUniqueId id{};
+  for (std::size_t i = 0; i < sizeof id.internal; ++i)
+    id.internal[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+  return id;
 }
 
 class Job {

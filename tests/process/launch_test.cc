@@ -79,10 +79,7 @@ KOLO_ROLE(sayMuch);
 
 // arguments: the id in hexadecimal, the number of ranks, this process's ranks. Those are threads of it.
 int joinById(const std::vector<std::string>& arguments) {
-  koloUniqueId id;
-  for (size_t i = 0; i < sizeof id.internal; ++i) {
-    id.internal[i] = static_cast<char>(std::stoi(arguments[0].substr(2 * i, 2), nullptr, 16));
-  }
+  const koloUniqueId id = idOfHex(arguments[0]);
   const int ranks = std::stoi(arguments[1]);
   std::vector<std::thread> threads;
   for (size_t i = 2; i < arguments.size(); ++i) {
@@ -146,16 +143,6 @@ int asNobody(const std::vector<std::string>& arguments) {
   return tryToJoin(arguments);
 }
 KOLO_ROLE(asNobody);
-
-std::string hex(const koloUniqueId& id) {
-  std::string text;
-  for (const char c : id.internal) {
-    char two[3];
-    std::snprintf(two, sizeof two, "%02x", static_cast<unsigned char>(c));
-    text += two;
-  }
-  return text;
-}
 
 // A directory of this test's own for what the rendezvous leaves.
 struct Scratch {
@@ -248,7 +235,7 @@ TEST_CASE("an id passed by other means joins processes, each with one rank or se
   koloUniqueId id;
   REQUIRE(koloGetUniqueId(&id) == koloSuccess);
   {
-    Process one("joinById", {hex(id), "5", "0", "3"}, {}), two("joinById", {hex(id), "5", "4", "1", "2"}, {});
+    Process one("joinById", {inHex(id), "5", "0", "3"}, {}), two("joinById", {inHex(id), "5", "4", "1", "2"}, {});
     for (Process* process : {&one, &two}) {
       const Ended ended = process->wait(kPatience);
       INFO(ended.output);
@@ -256,7 +243,7 @@ TEST_CASE("an id passed by other means joins processes, each with one rank or se
     }
   }
   REQUIRE(koloGetUniqueId(&id) == koloSuccess);
-  Process other("joinById", {hex(id), "2", "1"}, {});
+  Process other("joinById", {inHex(id), "2", "1"}, {});
   koloComm_t comm = nullptr;
   REQUIRE(koloCommInitRank(&comm, 2, id, 0) == koloSuccess);
   work(comm, 0, 2);
@@ -408,17 +395,14 @@ namespace {
 int makeId(const std::vector<std::string>&) {
   koloUniqueId id;
   MUST_OK(koloGetUniqueId(&id));
-  std::printf("id %s\nend of id\n", hex(id).c_str());
+  std::printf("id %s\nend of id\n", inHex(id).c_str());
   sleep(60);
   return 0;
 }
 KOLO_ROLE(makeId);
 
 int tryById(const std::vector<std::string>& arguments) {
-  koloUniqueId id;
-  for (size_t i = 0; i < sizeof id.internal; ++i) {
-    id.internal[i] = static_cast<char>(std::stoi(arguments[0].substr(2 * i, 2), nullptr, 16));
-  }
+  const koloUniqueId id = idOfHex(arguments[0]);
   koloComm_t comm = nullptr;
   const koloResult_t result = koloCommInitRank(&comm, 2, id, 1);
   std::printf("result %d: %s\n", result, koloGetLastError(nullptr));

@@ -12,22 +12,10 @@ using namespace kolo::test;
 
 namespace {
 
-std::string toHex(const koloUniqueId& id) {
-  std::string text;
-  for (const char byte : id.internal) {
-    char digits[3];
-    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(byte));
-    text += digits;
-  }
-  return text;
-}
-
 // By KOLO_RANK, KOLO_SIZE, and an id in hexadecimal. Prints the code and the message of the attempt.
 int tryToJoinById(const std::vector<std::string>&) {
   const std::string text = std::getenv("KOLO_TEST_ID");
-  koloUniqueId id;
-  for (size_t i = 0; i < sizeof id.internal; ++i)
-    id.internal[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+  const koloUniqueId id = idOfHex(text);
   koloComm_t comm = nullptr;
   const koloResult_t result =
       koloCommInitRank(&comm, std::atoi(std::getenv("KOLO_SIZE")), id, std::atoi(std::getenv("KOLO_RANK")));
@@ -74,6 +62,6 @@ TEST_CASE("a rank of another version of the library is refused on all ranks, wit
                   3, other);
     koloUniqueId id;
     REQUIRE(koloGetUniqueId(&id) == koloSuccess);
-    expectRefusal("tryToJoinById", {{"KOLO_TEST_ID", toHex(id)}}, 3, other);
+    expectRefusal("tryToJoinById", {{"KOLO_TEST_ID", inHex(id)}}, 3, other);
   }
 }
