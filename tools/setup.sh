@@ -116,29 +116,32 @@ kolo_install_optional() {
   [[ ${#missing[@]} -eq 0 ]] || echo "not installed, the tests that need it are skipped: ${missing[*]}"
 }
 
-# Prints a Python that has torch, if there is one: python3, or, where CI is "true", one in the folder torch-python, which is then made.
+kolo_own_torch_python=$kolo_top/torch-python/bin/python
+
+# Prints a Python that has torch, if there is one: python3, or what kolo_make_torch_python has made.
 kolo_torch_python() {
-  local ours=$kolo_top/torch-python python
-  for python in "$(command -v python3)" "$ours/bin/python"; do
+  local python
+  for python in "$(command -v python3)" "$kolo_own_torch_python"; do
     if [[ -x $python ]] && "$python" "$kolo_top/src/torch/find_torch.py" >/dev/null 2>&1; then
       echo "$python"
       return 0
     fi
   done
-  [[ ${CI-} == true ]] || return 0
-  echo "installing torch 2.15 in $ours" >&2
-  if python3 -m venv "$ours" >&2 && "$ours/bin/pip" install -q 'torch==2.15.*' 'setuptools>=77' numpy expecttest >&2; then
-    echo "$ours/bin/python"
-  else
+}
+
+# Makes a Python that has torch, in the folder torch-python. Never fails; says in one line that it has not.
+kolo_make_torch_python() {
+  local folder=$kolo_top/torch-python
+  echo "installing torch 2.15 in $folder" >&2
+  { python3 -m venv "$folder" && "$folder/bin/pip" install -q --no-compile 'torch==2.15.*' 'setuptools>=77' numpy expecttest; } >&2 ||
     echo "not installed, the tests that need it are skipped: torch" >&2
-  fi
 }
 
 # Installs what tools/run-tests --all tries with Kolo for the PyTorch of the Python $1, if that Python is ours: frameworks, and another version of
 # torch. Only where CI is "true", for it takes minutes and gigabytes.
 kolo_torch_others() {
   local other=$kolo_top/torch-python-2.14
-  [[ ${CI-} == true && $1 == "$kolo_top/torch-python/bin/python" ]] || return 0
+  [[ ${CI-} == true && $1 == "$kolo_own_torch_python" ]] || return 0
   echo "installing frameworks in torch-python, and torch 2.14 in $other" >&2
   "$1" -m pip install -q accelerate transformers lightning 'ray[train]' >&2 || echo "not installed, and not tried: frameworks" >&2
   "$1" -m pip install -q --no-build-isolation deepspeed >&2 || echo "not installed, and not tried: deepspeed" >&2

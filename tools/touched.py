@@ -1,15 +1,19 @@
-"""Which tests run whole: those of parts that the last day's commits have touched.
+"""Which tests run whole: those of parts that the last commits have touched.
 
 The tests of the table stand at the edge of the project: they wait for virtual machines, launchers and other people's programs, or try those.
-What they depend on changes seldom. Where no commit of the last day has touched it, tools/run-tests runs a smoke of them, a minute or less: their
-cases that are marked as such (tests/support/cases.py, the tag [smoke] of Catch2 programs). With --all they run whole. The last day ends with
-the newest commit, not today: which tests a commit gets does not depend on when they are run.
+What they depend on changes seldom. Where what it was some hours ago is what it is now, tools/run-tests runs a smoke of them, a minute or less: their
+cases that are marked as such (tests/support/cases.py, the tag [smoke] of Catch2 programs). With --all they run whole. The hours end with
+the newest commit, not now: which tests a commit gets does not depend on when they are run.
+
+usage: touched.py TEST...   prints those of these tests that run whole
 """
 import datetime
 import fnmatch
+import os
 import subprocess
+import sys
 
-DAYS = 1
+HOURS = 12  # of work on the main branch; what is merged from another counts from its merge
 
 # Tests by their names in Meson: the folders and files that they depend on. What every test depends on, such as src/algorithms, is not named:
 # other tests find faults there sooner.
@@ -26,27 +30,34 @@ TABLE = {
     "gpu": ["src/gpu", "src/executor/cuda", "src/drivers/cuda", "src/device", "src/algorithms", "tests/gpu", "tests/mock_cuda", "tests/emulated"],
     "gpu-direct": ["src/gpu", "src/executor/cuda", "tests/gpu", "tests/mock_cuda", "tests/emulated", "tests/mock_verbs"],
     "gpu-posted": ["src/gpu", "src/executor/cuda", "tests/gpu", "tests/mock_cuda", "tests/emulated"],
+    "gpu-kernels": ["src/algorithms", "src/device", "src/executor/cuda", "tests/gpu/check_kernels.py"],
     "gpu-measure": ["tests/gpu/measure", "tools/gpu_checks"],
     "gpu-checks": ["tests/gpu/check_gpu_checks.py", "tools/run-gpu-checks", "tools/gpu_checks"],
 }
 
 
-def files(root, days=DAYS):
-    """The files that commits of the last day have changed, but for documents; None where git does not know: then all of them may be."""
+def files(root, hours=HOURS):
+    """The files, but for documents, that differ from what the main branch had some hours before its newest commit. None where git does not
+    know, as in a clone without the older commits: then all of them may."""
     def git(*words):
         return subprocess.run(["git", "-C", root, *words], capture_output=True, text=True, check=True).stdout
 
     try:
         newest = datetime.datetime.fromtimestamp(int(git("log", "-1", "--format=%ct")), datetime.timezone.utc)
-        since = (newest - datetime.timedelta(days=days)).isoformat()
-        names = git("log", f"--since={since}", "--name-only", "--format=").splitlines()
-        names += git("diff", "--name-only", "HEAD").splitlines()
+        until = (newest - datetime.timedelta(hours=hours)).isoformat()
+        before = git("log", "-1", "--first-parent", f"--until={until}", "--format=%H").strip()
+        names = git("diff", "--name-only", before).splitlines() if before else None
     except (OSError, subprocess.CalledProcessError, ValueError):
         return None
-    return {name for name in names if name and not name.endswith(".md")}
+    return None if names is None else {name for name in names if not name.endswith(".md")}
 
 
 def runs_whole(test, changed, table=None):
     """Whether the test of this name runs whole: it is not in the table, or a file that it depends on is among `changed`."""
     paths = [path for pattern, paths in (TABLE if table is None else table).items() if fnmatch.fnmatch(test, pattern) for path in paths]
     return not paths or changed is None or any(name.startswith(path) for name in changed for path in paths)
+
+
+if __name__ == "__main__":
+    changed_files = files(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    print(*(test for test in sys.argv[1:] if runs_whole(test, changed_files)))

@@ -5,6 +5,7 @@ import glob
 import io
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -196,6 +197,33 @@ class Touched(unittest.TestCase):
 
     def test_other_tests_always_run_whole(self):
         self.assertTrue(touched.runs_whole("unit", set(), self.TABLE))
+
+    def test_what_counts_is_what_the_last_hours_changed_in_the_end(self):
+        with tempfile.TemporaryDirectory() as root:
+            def git(*words, hour=0):
+                date = f"2026-01-02T{hour:02}:00:00+0000"
+                subprocess.run(["git", "-C", root, "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True, capture_output=True,
+                               env={**os.environ, "GIT_COMMITTER_DATE": date, "GIT_AUTHOR_DATE": date})
+
+            def commit(hour, **contents):
+                for name, text in contents.items():
+                    with open(os.path.join(root, name), "w", encoding="utf-8") as file:
+                        file.write(text)
+                git("add", ".", hour=hour)
+                git("commit", "-m", "x", hour=hour)
+
+            self.assertIsNone(touched.files(root))
+            git("init", "-b", "main")
+            commit(1, old="1", undone="1", kept="1")
+            commit(5, undone="2", kept="2")
+            self.assertIsNone(touched.files(root, hours=6))  # nothing is as old
+            git("checkout", "-b", "side", hour=6)
+            commit(6, other="1")
+            git("checkout", "main", hour=7)
+            git("merge", "-s", "ours", "--no-edit", "side", hour=7)
+            commit(8, undone="1")
+            self.assertEqual(touched.files(root, hours=6), {"kept"})
+            self.assertEqual(touched.files(root, hours=2), {"undone"})
 
     def test_the_table_names_what_there_is(self):
         for pattern, paths in touched.TABLE.items():
