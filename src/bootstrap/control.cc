@@ -239,6 +239,7 @@ void awaitTold(const Secret& secret, int timeoutMs) {
 Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContents& contents, int rank, int ranks,
                                          int timeoutMs, Interrupt* interrupt) {
   KOLO_TRY(refuseIfForkedInUse());
+  network::raiseFileLimit(ranks);
   const auto deadline = Clock::now() + std::chrono::milliseconds(patience(timeoutMs));
   if (lacksSecret(contents)) {
     // The hub cannot know that this is a rank, but its user is told that somebody came without the secret.

@@ -123,6 +123,7 @@ void Hub::claim(const MemberPtr& member, int ranks, std::uint32_t leftMs, std::u
   if (slots_.empty()) {
     slots_.resize(static_cast<std::size_t>(ranks));
     expected_ = ranks;
+    network::raiseFileLimit(ranks);
     firstClaim_ = describe(*member);
   }
   const auto known = static_cast<int>(slots_.size());

@@ -136,6 +136,15 @@ std::uint64_t fileLimit() {
   return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
 }
 
+void raiseFileLimit(int ranks) {
+  constexpr rlim_t kPerRank = 4;  // the hub's connection, a peer's file of memory, and connections of a transport
+  rlimit limit{};
+  const rlim_t needed = kPerRank * static_cast<rlim_t>(ranks);
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+  limit.rlim_cur = std::min(needed, limit.rlim_max);
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);  // without it, what then runs out says so
+}
+
 int millisecondsUntil(Clock::time_point deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, INT32_MAX));

@@ -54,6 +54,9 @@ bool hasEnded(int fd);
 bool isOutOfFiles(int errnum);
 // How many files this process may have open (RLIMIT_NOFILE); 0: not known.
 std::uint64_t fileLimit();
+// Raises it to what a job of so many ranks may need, as far as the process may (the hard limit). The caller's own limit
+// stays for small jobs.
+void raiseFileLimit(int ranks);
 // Milliseconds until the deadline for poll(2), rounded up, at least 0.
 int millisecondsUntil(Clock::time_point deadline);
 // Waits for events of poll(2); false at the deadline.

@@ -51,6 +51,17 @@ int fewFiles(const std::vector<std::string>& arguments) {
 }
 KOLO_ROLE(fewFiles);
 
+// arguments: files that each rank may have open, and may raise.
+int fewFilesUnlessRaised(const std::vector<std::string>& arguments) {
+  rlimit limit{};
+  MUST(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  limit.rlim_cur = std::stoul(arguments[0]);
+  MUST(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  std::printf("%s\n", joinAndSum().c_str());
+  return 0;
+}
+KOLO_ROLE(fewFilesUnlessRaised);
+
 // Rank 1 may open no further file once it has joined. arguments: "split", "memory", or "connect": what is tried then.
 int noMoreFiles(const std::vector<std::string>& arguments) {
   const auto say = [](const char* what, koloResult_t result) {
@@ -317,6 +328,15 @@ int closedStreams(const std::vector<std::string>&) {
 KOLO_ROLE(closedStreams);
 
 }  // namespace
+
+TEST_CASE("ranks whose files do not suffice for their number raise their limit") {
+  Job job(16, "fewFilesUnlessRaised", {"24"});
+  for (int rank = 0; rank < 16; ++rank) {
+    const Ended ended = job.wait(rank);
+    INFO(ended.output);
+    CHECK((ended.exitedWith(0) && contains(ended.output, "works")));
+  }
+}
 
 TEST_CASE("where the standard streams are closed no descriptor of the library takes their place", "[optimised]") {
   for (const char* const transport : {"shm", "tcp"}) {
