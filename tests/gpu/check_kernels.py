@@ -40,12 +40,12 @@ MOVERS = re.compile(r"\b(blockCopy|copyShifted|reduceAs|foldShifted|foldWithTerm
 # float8 take more instructions for that.
 FOLDS = {"float": (10, 16), "Bfloat16": (22.5, 16), "Float16": (22.5, 16), "Float8E4m3": (55, 8), "Float8E5m2": (70, 8), "int": (10.25, 16)}
 WITHOUT_FLOAT8 = {"sm_80", "sm_86"}
-COLUMNS = ["registers", "stack", "saved", "narrow", "loads", "stores"]
-MAY_NOT_GROW, MAY_NOT_SHRINK = COLUMNS[:4], COLUMNS[4:]
+COLUMNS = ["registers", "stack", "saved", "narrow", "fences", "divisions", "loads", "stores"]
+MAY_NOT_GROW, MAY_NOT_SHRINK = COLUMNS[:6], COLUMNS[6:]
 HEAD = """\
 # The kernels' machine code: of each function the registers (of a kernel, with all that it calls), the bytes of stack (of a kernel likewise), the
 # bytes that it spills or saves for its caller (a function that moves data is called once for a chunk of it), its loads and stores of 1 or 2 bytes,
-# and the loads and stores of 16 bytes that its best main loop has under way at once.
+# its fences for the whole system, its divisions of 64 bits, and the loads and stores of 16 bytes that its best main loop has under way at once.
 # tests/gpu/check_kernels.py --renew writes this, by the build's arguments (see tests/gpu/meson.build).
 """
 
@@ -91,7 +91,8 @@ class Measured:
     def __init__(self, function):
         loops = [(opcodes, disassembly.accesses(opcodes)) for opcodes in function.loops()]
         main = [loop for _, loop in loops if any(bits == 128 and kind != "local" for kind, bits in loop)]
-        self.row = {"narrow": function.narrow(), "loads": max((loop["load", 128] for loop in main), default=0),
+        self.row = {"narrow": function.narrow(), "fences": function.fences(), "divisions": function.divisions(),
+                    "loads": max((loop["load", 128] for loop in main), default=0),
                     "stores": max((loop["store", 128] for loop in main), default=0)}
         self.faults = [f"has no loop that {kind}s 16 bytes at once" for kind in ("load", "store") if self.row[f"{kind}s"] == 0]
         for loop in main:

@@ -22,13 +22,21 @@ def accesses(opcodes):
 
 
 class Function:
-    """opcodes: by place. jumps: {place: (label, conditional)}; labels: {label: place}."""
+    """opcodes: by place. jumps: {place: (label, conditional)}; labels: {label: place}; calls: the function that each names."""
 
     def __init__(self):
-        self.opcodes, self.jumps, self.labels = [], {}, {}
+        self.opcodes, self.jumps, self.labels, self.calls = [], {}, {}, []
 
     def narrow(self):
         return sum(count for (kind, bits), count in accesses(self.opcodes).items() if kind != "local" and bits < 32)
+
+    def fences(self):
+        """How many instructions wait until what was stored is seen by other devices."""
+        return sum(name == "MEMBAR" and "SYS" in modifiers for name, *modifiers in (opcode.split(".") for opcode in self.opcodes))
+
+    def divisions(self):
+        """How many calls divide numbers of 64 bits: a hundred instructions each."""
+        return sum(re.search(r"__cuda_sm20_(div|rem)_[su]64", name) is not None for name in self.calls)
 
     def loops(self):
         """The instructions of each loop, without those of loops within it."""
@@ -129,6 +137,8 @@ def functions(text):
                 current.jumps[len(current.opcodes)] = (target[1] if target else None, conditional)
             elif guard is not None and current._ends(opcode):
                 opcode = "conditional." + opcode
+            elif opcode.split(".")[0] == "CALL" and (target := re.search(r"`\(([.$\w]+)\)", operands)):
+                current.calls.append(target[1])
             current.opcodes.append(opcode)
         elif match := re.match(r"\s+\.type\s+(\S+),@function", line):
             declared.add(match[1])
