@@ -67,7 +67,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   // The resident kernel. REQUIRES: the context.
   Status launchResident(const ServeParams& serve, unsigned blocks, CUstream stream) const;
   const CUuuid& uuid() const { return uuid_; }
-  // Whether kernels of several processes run on it side by side (MPS), instead of in turns.
+  // Whether kernels of several processes may run on it side by side (MPS), instead of in turns.
   bool isSharedByProcesses() const { return mps_; }
 
   // Whether streams can ring a resident kernel's doorbell, and wait for its count.
@@ -167,6 +167,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   Gpu(const drivers::CudaDriver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {}
   void takeBack(const Lent& lent);
   Status load();
+  Status noKernels(CUresult code) const;
+  int attribute(CUdevice_attribute which, int unknown) const;
   Status launch(const LaunchParams& params, const ServeParams& serve, unsigned blocks, CUstream stream) const;
   Status launchFew(CUfunction kernel, const LaunchParams& params, unsigned blocks, CUstream stream) const;
   Status launchKernel(CUfunction kernel, unsigned blocks, unsigned threads, CUstream stream, void** arguments) const;
