@@ -112,6 +112,27 @@ TEST_CASE("a device that tells neither its name nor its clocks is used all the s
   addOnes(ranks);
 }
 
+// The ranks join within four seconds or are late; the driver takes five.
+TEST_CASE("ranks wait for another one whose driver assembles the kernels", "[mock]") {
+  const SettingsScope settings({std::pair{"KOLO_INIT_TIMEOUT_MS", std::string("4000")}});
+  const bool sharesDevice = GENERATE(false, true);
+  const MockScene scene({.devices = 2,
+                         .multiprocessors = 4,
+                         .blockThreads = 2,
+                         .assembledDevice = 1,
+                         .assembly = std::chrono::seconds(5)});
+  Ranks ranks(sharesDevice ? std::vector{1, 1} : std::vector{0, 1});
+  ranks.run([&](Self& self) {
+    const int device = sharesDevice ? 1 : self.rank;
+    const DeviceBuffer value(1, device);
+    const CudaStream stream(device);
+    value->write(1);
+    EXPECT_OK(self, koloAllReduce(value.data(), value.data(), 1, koloInt32, koloSum, self.comm, stream.get()));
+    stream.synchronize();
+    EXPECT(self, value->read(0) == 2);
+  });
+}
+
 TEST_CASE("where the driver does not tell whether there is MPS, processes share a device's blocks", "[mock]") {
   const bool isOlder = GENERATE(false, true);
   MockCuda properties;

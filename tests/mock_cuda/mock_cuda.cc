@@ -11,7 +11,7 @@
 #include "mock_cuda/device_memory.h"
 #include "mock_cuda/world.h"
 
-extern "C" const unsigned char koloKernels[];  // the image that the library loads
+extern "C" const unsigned char koloKernels[], koloKernelsText[];  // the images that the library loads
 
 namespace kolo::test::mock {
 
@@ -208,8 +208,11 @@ void addDevices(drivers::CudaDriver& d) {
 
 void addModules(drivers::CudaDriver& d) {
   d.cuModuleLoadData = [](CUmodule* module, const void* image) {
-    if (image != koloKernels) return CUDA_ERROR_INVALID_IMAGE;
+    if (image != koloKernels && image != koloKernelsText) return CUDA_ERROR_INVALID_IMAGE;
     if (currentDevice() < 0) return CUDA_ERROR_INVALID_CONTEXT;
+    if (image == koloKernels && currentDevice() == world->properties.assembledDevice)
+      return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    if (image == koloKernelsText) std::this_thread::sleep_for(world->properties.assembly);
     *module = reinterpret_cast<CUmodule>(++world->lastId);
     const std::lock_guard lock(world->mutex);
     world->modules[*module] = currentDevice();

@@ -8,6 +8,7 @@
 
 #include <cuda.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -34,7 +35,9 @@ struct MockCuda {
   bool streamMemoryOps = true;    // streams write and wait for words of 64 bits
   int syncDomains = 4;            // of memory synchronisation
   bool launchesInDomains = true;  // where there are several; otherwise a launch that names one is refused
-  bool describesItself = true;    // names of devices, their clocks and sizes; otherwise asking for these fails
+  int assembledDevice = -1;       // for which the library has no machine code: its driver has to assemble the kernels
+  std::chrono::milliseconds assembly{0};  // how long that takes it
+  bool describesItself = true;            // names of devices, their clocks and sizes; otherwise asking for these fails
   bool lazyLoading = false;  // kernels are loaded when they are first launched, as by default; that waits for all that
                              // the device has to do
   bool blockingLaunches = false;  // a launch returns when the kernel has ended, as beneath some tools, and by

@@ -5,9 +5,12 @@
 #include <bit>
 #include <optional>
 
+#include "base/log.h"
 #include "drivers/cuda/devices.h"
 
-extern "C" const unsigned char koloKernels[];
+// The machine code, and the PTX of the last architecture. They are apart, so that the driver tells whether it has to
+// assemble the PTX before it does.
+extern "C" const unsigned char koloKernels[], koloKernelsText[];
 
 namespace kolo::executor::cuda {
 namespace {
@@ -85,8 +88,29 @@ Status Gpu::load() {
   KOLO_CUDA(driver_, cuDevicePrimaryCtxRetain, (&context_, device_));
   const Current current(*this);
   // Loaded now, not by the first launch: loading may wait for kernels that run, and those may wait for the launch.
-  if (const CUresult code = driver_.cuModuleLoadData(&module_, koloKernels); code != CUDA_SUCCESS)
-    return noKernels(code);
+  const CUresult code = driver_.cuModuleLoadData(&module_, koloKernels);
+  if (code == CUDA_ERROR_NO_BINARY_FOR_GPU) return {};  // assemble() is next
+  return code == CUDA_SUCCESS ? prepare() : noKernels(code);
+}
+
+Status Gpu::assemble() {
+  const std::lock_guard lock(assembly_);
+  if (!mustAssemble()) return {};
+  if (assembled_.has_value()) return *assembled_;
+  if (koloKernelsText[0] != 0) {
+    log::warn(
+        "this library has no machine code for device {}, whose driver assembles the kernels now; that takes minutes "
+        "unless it has kept them from another time; {}",
+        ordinal_, drivers::kHowToHaveKernels);
+  }
+  const Current current(*this);
+  const CUresult code = driver_.cuModuleLoadData(&module_, koloKernelsText);
+  assembled_ = code == CUDA_SUCCESS ? prepare() : noKernels(code);
+  return *assembled_;
+}
+
+// The kernels are loaded, and the context is the thread's.
+Status Gpu::prepare() {
   KOLO_CUDA(driver_, cuModuleGetFunction, (&runFew_, module_, "koloRunFew"));
   KOLO_CUDA(driver_, cuModuleGetFunction, (&runBlocks_, module_, "koloRunBlocks"));
   KOLO_CUDA(driver_, cuModuleGetFunction, (&runLists_, module_, "koloRunLists"));
@@ -100,9 +124,10 @@ Status Gpu::load() {
   canRing_ = attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 0) != 0;
   hasDomains_ = attribute(CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT, 1) > 1;
   const double clockKhz = attribute(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 0);
-  memoryGBps_ = 2 * clockKhz * attribute(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 0) / 8 / 1e6;  // two a clock
-  cacheBytes_ = attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 0);
-  KOLO_CUDA(driver_, cuDeviceGetUuid, (&uuid_, device_));
+  const double widthBits = attribute(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 0);
+  description_.memoryGBps = 2 * clockKhz * widthBits / 8 / 1e6;  // two transfers a clock
+  description_.cacheBytes = attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 0);
+  KOLO_CUDA(driver_, cuDeviceGetUuid, (&description_.uuid, device_));
   residentBlocks_ = blocks * multiprocessors;
   KOLO_CUDA(driver_, cuStreamCreate, (&copies_, CU_STREAM_NON_BLOCKING));
   if (residentBlocks_ == 0)
@@ -113,6 +138,8 @@ Status Gpu::load() {
     status = tryKernels();
   }
   if (!status.ok()) return error(status.code(), "the kernels do not run on device {}: {}", ordinal_, status.message());
+  isReady_.store(true,
+                 std::memory_order_release);  // [ready] all that this has set is seen by who finds the device ready
   return {};
 }
 
