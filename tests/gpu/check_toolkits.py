@@ -44,7 +44,8 @@ def main():
     except Unavailable as reason:
         print(f"skipped: {reason}")
         sys.exit(SKIPPED)
-    flags = ["-std=c++20", "-fsyntax-only", "-DKOLO_HAVE_CUDA=1", f"-isystem{include}", *(f"-I{options.sources / part}" for part in ("src", "include", "tests"))]
+    folders = [f"-I{options.sources / part}" for part in ("src", "include", "tests")]
+    flags = ["-std=c++20", "-fsyntax-only", "-DKOLO_HAVE_CUDA=1", f"-isystem{include}", *folders]
     files = sorted(file for folder in FOLDERS for file in (options.sources / folder).glob("*.cc"))
     failed = [file for file in files if subprocess.run([*options.compiler, *flags, file], check=False).returncode != 0]
     if failed or not files:

@@ -78,6 +78,10 @@ Result<std::vector<CudaDevice>> cudaDevices() {
 
 #endif
 
+std::string howToHaveKernels(std::string_view architecture) {
+  return fmt::format("build Kolo where the GPU is, or with -Dgpu_architectures={}", architecture);
+}
+
 int deviceOf(const DeviceString& text) {
   if (text.kind == DeviceString::Kind::kGpu) return text.number;
   if (text.kind == DeviceString::Kind::kHost) return KOLO_HOST;

@@ -101,7 +101,7 @@ Status Gpu::assemble() {
     log::warn(
         "this library has no machine code for device {}, whose driver assembles the kernels now; that takes minutes "
         "unless it has kept them from another time; {}",
-        ordinal_, drivers::kHowToHaveKernels);
+        ordinal_, howToHaveKernels());
   }
   const Current current(*this);
   const CUresult code = driver_.cuModuleLoadData(&module_, koloKernelsText);
@@ -143,6 +143,12 @@ Status Gpu::prepare() {
   return {};
 }
 
+std::string Gpu::howToHaveKernels() const {
+  const int major = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0);
+  const int minor = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0);
+  return drivers::howToHaveKernels(fmt::format("{}{}", major, minor));
+}
+
 // Of an image that the driver does not load. A driver takes the machine code of no toolkit of a later major version,
 // and the PTX of no later one at all.
 Status Gpu::noKernels(CUresult code) const {
@@ -150,13 +156,13 @@ Status Gpu::noKernels(CUresult code) const {
   const bool isTooNew = CUDA_VERSION / 1000 > driver_.version / 1000 || code == CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
   if (koloKernels[0] != 0 && code != CUDA_ERROR_NO_BINARY_FOR_GPU && !isTooNew) return why;
   const std::string built = drivers::cudaVersionText(CUDA_VERSION), has = drivers::cudaVersionText(driver_.version);
-  return error(
-      koloUnsupported, "this library has no kernels for device {}: {}{} ({})", ordinal_, drivers::kHowToHaveKernels,
-      isTooNew ? fmt::format(", by a CUDA toolkit that is not newer than the driver, or update the driver: it is "
-                             "of CUDA {}, and the toolkit was of CUDA {}",
-                             has, built)
-               : "",
-      why.message());
+  return error(koloUnsupported, "this library has no kernels for device {}: {}{} ({})", ordinal_, howToHaveKernels(),
+               isTooNew
+                   ? fmt::format(", by a CUDA toolkit that is not newer than the driver, or update the driver: it is "
+                                 "of CUDA {}, and the toolkit was of CUDA {}",
+                                 has, built)
+                   : "",
+               why.message());
 }
 
 // What is not needed to use the device: `unknown` where the driver does not tell.

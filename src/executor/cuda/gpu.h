@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -178,6 +179,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   void takeBack(const Lent& lent);
   Status load();
   Status prepare();
+  std::string howToHaveKernels() const;
   Status noKernels(CUresult code) const;
   int attribute(CUdevice_attribute which, int unknown) const;
   Status launch(const LaunchParams& params, const ServeParams& serve, unsigned blocks, CUstream stream) const;
