@@ -31,6 +31,7 @@ TABLE = {
     "gpu-direct": ["src/gpu", "src/executor/cuda", "tests/gpu", "tests/mock_cuda", "tests/emulated", "tests/mock_verbs"],
     "gpu-posted": ["src/gpu", "src/executor/cuda", "tests/gpu", "tests/mock_cuda", "tests/emulated"],
     "gpu-kernels": ["src/algorithms", "src/device", "src/executor/cuda", "tests/gpu/check_kernels.py"],
+    "gpu-older": ["src/executor/cuda", "src/drivers/cuda", "tests/gpu/versions_test.cc", "tests/mock_cuda"],
     "gpu-measure": ["tests/gpu/measure", "tools/gpu_checks"],
     "gpu-checks": ["tests/gpu/check_gpu_checks.py", "tools/run-gpu-checks", "tools/gpu_checks"],
 }

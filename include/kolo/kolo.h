@@ -327,7 +327,8 @@ KOLO_API koloResult_t koloGetUniqueId(koloUniqueId* uniqueId);
  *   with its reason. To a rank that lacks KOLO_SECRET nobody listens, so the others wait in vain. */
 KOLO_API koloResult_t koloCommInitRank(koloComm_t* comm, int nranks, koloUniqueId uniqueId, int rank);
 /* Makes a communicator as koloCommInitRank does, with options.
- * Parameters: as koloCommInitRank; config: this rank's options, or NULL for the defaults; read by the call. */
+ * Parameters: as koloCommInitRank; config: this rank's options, or NULL for the defaults; read by the call.
+ * Ranks on GPUs wait up to 20 minutes longer, if the driver of one has to assemble the kernels for its GPU first. */
 KOLO_API koloResult_t koloCommInitRankConfig(koloComm_t* comm, int nranks, koloUniqueId uniqueId, int rank,
                                              const koloConfig_t* config);
 /* Makes nranks communicators at once whose ranks are threads of this process.

@@ -49,7 +49,7 @@ std::string verbsNote() {
 std::string cudaNote() {
   const auto devices = drivers::cudaDevices();
   std::string text = hasKernels()     ? fmt::format("for {}; ", KOLO_GPU_ARCHITECTURES)
-                     : KOLO_HAVE_CUDA ? fmt::format("{}; ", drivers::kHowToHaveKernels)
+                     : KOLO_HAVE_CUDA ? fmt::format("{}; ", drivers::howToHaveKernels())
                                       : "";
   if (!devices.ok()) return text + devices.status().message();
   const char* between = "";

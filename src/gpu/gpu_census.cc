@@ -19,12 +19,13 @@ constexpr double kUnknownMemoryGBps = 1000, kUnknownCacheBytes = 32 << 20;
 Result<std::unique_ptr<GpuCensus>> GpuCensus::take(links::Membership& membership, const executor::cuda::Gpu& gpu) {
   GpuEntry entry{};
   std::copy_n(processIdentity().data(), sizeof entry.processId, entry.processId);
-  entry.device = gpu.uuid();
+  const executor::cuda::Gpu::Description& device = gpu.description();
+  entry.device = device.uuid;
   entry.ordinal = gpu.ordinal();
   entry.isSharedByProcesses = gpu.isSharedByProcesses() ? 1 : 0;
   entry.freeBlocks = gpu.freeBlocks();
-  entry.memoryGBps = gpu.memoryGBps() > 0 ? gpu.memoryGBps() : kUnknownMemoryGBps;
-  entry.cacheBytes = gpu.cacheBytes() > 0 ? gpu.cacheBytes() : kUnknownCacheBytes;
+  entry.memoryGBps = device.memoryGBps > 0 ? device.memoryGBps : kUnknownMemoryGBps;
+  entry.cacheBytes = device.cacheBytes > 0 ? device.cacheBytes : kUnknownCacheBytes;
   links::BlobWriter writer;
   writer.put(entry);
   KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(writer.text()));

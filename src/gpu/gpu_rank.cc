@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "base/log.h"
 #include "drivers/cuda/devices.h"
@@ -19,6 +20,7 @@ namespace cuda = executor::cuda;
 // memory's bandwidth.
 constexpr int kMostChannels = 32, kMostChannelsShared = 64;
 constexpr int kMostMessageChannels = 8;
+constexpr int kAssemblyMs = 20 * 60'000;  // for a driver that assembles the kernels, beside KOLO_INIT_TIMEOUT_MS
 constexpr std::uint64_t kMostArenaBytes = std::uint64_t{512} << 20;  // however many ranks there are
 
 // All that kernels use but for the engine's own: what goes last comes first. What is pinned holds the Gpu, which then
@@ -160,8 +162,14 @@ void GpuRank::release(std::shared_ptr<const void> used) {
 
 Status GpuRank::greet() {
   Result<std::shared_ptr<cuda::Gpu>> gpu = cuda::Gpu::open(wishes_.device);
-  KOLO_TRY(membership_.agree(gpu.status()));
+  KOLO_ASSIGN(const bool anyAssembles, membership_.agreeWhether(gpu.status(), gpu.ok() && gpu.value()->mustAssemble()));
   gpu_ = gpu.take();
+  if (anyAssembles) {
+    const int usualMs = std::exchange(membership_.initTimeoutMs, membership_.initTimeoutMs + kAssemblyMs);
+    const Status agreed = membership_.agree(gpu_->assemble());
+    membership_.initTimeoutMs = usualMs;
+    KOLO_TRY(agreed);
+  }
   KOLO_ASSIGN(census_, GpuCensus::take(membership_, *gpu_));
   return {};
 }

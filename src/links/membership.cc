@@ -13,14 +13,19 @@ Result<std::vector<std::string>> Membership::allGather(std::string_view mine) {
   return told;
 }
 
-Status Membership::agree(const Status& mine) {
-  KOLO_ASSIGN(const std::vector<std::string> verdicts, allGather(BlobWriter().put(mine).text()));
+Result<bool> Membership::agreeWhether(const Status& mine, bool iSay) {
+  KOLO_ASSIGN(const std::vector<std::string> verdicts, allGather(BlobWriter().put(mine).put(iSay).text()));
   if (!mine.ok()) return mine;
+  bool anySays = false;
   for (std::size_t i = 0; i < verdicts.size(); ++i) {
-    const auto theirs = BlobReader(verdicts[i]).get<Status>();
+    BlobReader reader(verdicts[i]);
+    const auto theirs = reader.get<Status>();
     if (!theirs.ok()) return error(theirs.code(), "on rank {}: {}", i, theirs.message());
+    anySays = reader.get<std::uint8_t>() != 0 || anySays;
   }
-  return {};
+  return anySays;
 }
+
+Status Membership::agree(const Status& mine) { return agreeWhether(mine, false).status(); }
 
 }  // namespace kolo::links

@@ -46,6 +46,8 @@ struct Membership {
   Result<std::vector<std::string>> allGather(std::string_view mine);
   // allGather of verdicts: everybody succeeds, or all return the first failure, which names its rank.
   Status agree(const Status& mine);
+  // The same, and whether any of them has said so.
+  Result<bool> agreeWhether(const Status& mine, bool iSay);
 };
 
 }  // namespace kolo::links

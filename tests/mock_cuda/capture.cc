@@ -130,14 +130,8 @@ void abandonCapture(Stream& stream) {
 }
 
 void addCapture(drivers::CudaDriver& d) {
-#if CUDA_VERSION >= 13000
-  d.cuStreamGetCaptureInfo = [](CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
-                                const CUgraphNode** nodes, const CUgraphEdgeData** edges, std::size_t* count) {
-    if (edges != nullptr) *edges = nullptr;
-#else
   d.cuStreamGetCaptureInfo = [](CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
                                 const CUgraphNode** nodes, std::size_t* count) {
-#endif
     static thread_local std::vector<CUgraphNode> ends;
     const CUresult result = info(stream, status, id, graph, ends);
     if (nodes != nullptr) *nodes = ends.data();

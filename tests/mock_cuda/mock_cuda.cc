@@ -11,7 +11,7 @@
 #include "mock_cuda/device_memory.h"
 #include "mock_cuda/world.h"
 
-extern "C" const unsigned char koloKernels[];  // the image that the library loads
+extern "C" const unsigned char koloKernels[], koloKernelsText[];  // the images that the library loads
 
 namespace kolo::test::mock {
 
@@ -127,6 +127,8 @@ CUresult errorString(CUresult code, const char** text) {
 
 // ---- devices, modules
 
+constexpr int kKnowsMps = 12040;  // CUDA 12.2 does not have the attribute
+
 CUresult deviceUuid(CUuuid* uuid, CUdevice device) {
   *uuid = {};
   std::snprintf(uuid->bytes, sizeof uuid->bytes, "kolo-mock-%d", device);
@@ -136,12 +138,21 @@ CUresult deviceUuid(CUuuid* uuid, CUdevice device) {
 CUresult deviceAttribute(int* value, CUdevice_attribute which, CUdevice) {
   const MockCuda& properties = world->properties;
   switch (which) {
+    case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE:
+    case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH:
+    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
+      if (!properties.describesItself) return CUDA_ERROR_NOT_SUPPORTED;
+      *value = 0;
+      break;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = properties.multiprocessors; break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; break;
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
       *value = properties.sharesByFile ? 1 : 0;
       break;
-    case CU_DEVICE_ATTRIBUTE_MPS_ENABLED: *value = properties.mps ? 1 : 0; break;
+    case CU_DEVICE_ATTRIBUTE_MPS_ENABLED:
+      if (properties.version < kKnowsMps) return CUDA_ERROR_INVALID_VALUE;
+      *value = properties.mps ? 1 : 0;
+      break;
     case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: *value = properties.dmaBuf ? 1 : 0; break;
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED: *value = properties.peerMemory ? 1 : 0; break;
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING:
@@ -173,15 +184,18 @@ void addDevices(drivers::CudaDriver& d) {
     return CUDA_SUCCESS;
   };
   d.cuDeviceGetName = [](char* text, int bytes, CUdevice) {
+    if (!world->properties.describesItself) return CUDA_ERROR_NOT_SUPPORTED;
     std::snprintf(text, static_cast<std::size_t>(bytes), "Mock GPU");
     return CUDA_SUCCESS;
   };
   d.cuDeviceGetPCIBusId = [](char* text, int bytes, CUdevice device) {
+    if (!world->properties.describesItself) return CUDA_ERROR_NOT_SUPPORTED;
     std::snprintf(text, static_cast<std::size_t>(bytes), "0000:%02x:00.0", static_cast<unsigned>(device));
     return CUDA_SUCCESS;
   };
   d.cuDeviceGetUuid = deviceUuid;
   d.cuDeviceTotalMem = [](std::size_t* bytes, CUdevice) {
+    if (!world->properties.describesItself) return CUDA_ERROR_NOT_SUPPORTED;
     *bytes = kDeviceBytes;
     return CUDA_SUCCESS;
   };
@@ -194,8 +208,11 @@ void addDevices(drivers::CudaDriver& d) {
 
 void addModules(drivers::CudaDriver& d) {
   d.cuModuleLoadData = [](CUmodule* module, const void* image) {
-    if (image != koloKernels) return CUDA_ERROR_INVALID_IMAGE;
+    if (image != koloKernels && image != koloKernelsText) return CUDA_ERROR_INVALID_IMAGE;
     if (currentDevice() < 0) return CUDA_ERROR_INVALID_CONTEXT;
+    if (image == koloKernels && currentDevice() == world->properties.assembledDevice)
+      return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    if (image == koloKernelsText) std::this_thread::sleep_for(world->properties.assembly);
     *module = reinterpret_cast<CUmodule>(++world->lastId);
     const std::lock_guard lock(world->mutex);
     world->modules[*module] = currentDevice();
@@ -225,7 +242,8 @@ void addModules(drivers::CudaDriver& d) {
 
 // ---- the tables
 
-drivers::CudaDriver makeDriver() {
+// The library's functions, by the driver's names.
+std::map<std::string_view, void*> makeFunctions() {
   drivers::CudaDriver& d = plain<drivers::CudaDriver>;
   addDevices(d);
   addContexts(d);
@@ -238,11 +256,28 @@ drivers::CudaDriver makeDriver() {
   addEvents(d);
   addCapture(d);
   addGraphs(d);
-  drivers::CudaDriver table;
-#define KOLO_MOCK_ENTRY(name) table.name = Entry<&drivers::CudaDriver::name>::of(#name);
+  std::map<std::string_view, void*> functions;
+#define KOLO_MOCK_ENTRY(name, version) \
+  functions[#name] = reinterpret_cast<void*>(Entry<&drivers::CudaDriver::name>::of(#name));
   KOLO_CUDA_FUNCTIONS(KOLO_MOCK_ENTRY)
 #undef KOLO_MOCK_ENTRY
-  return table;
+  return functions;
+}
+
+CUresult driverVersion(int* version) {
+  *version = world->properties.version;
+  return CUDA_SUCCESS;
+}
+
+// A function of a version that is newer than the driver is not there.
+CUresult procAddress(const char* name, void** function, int version, cuuint64_t,
+                     CUdriverProcAddressQueryResult* found) {
+  static const std::map<std::string_view, void*> functions = makeFunctions();
+  const auto place = functions.find(name);
+  const bool isThere = version <= world->properties.version && place != functions.end();
+  *function = isThere ? place->second : nullptr;
+  *found = isThere ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  return isThere ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 CudaForTests makeForTests() {
@@ -288,6 +323,18 @@ std::string findings() {
 
 }  // namespace
 
+// As the library makes it of a driver's library. One for all mocks, of which each has what its version has.
+const drivers::CudaDriver* mockedDriver() {
+  static drivers::CudaDriver driver;
+  Result<drivers::CudaDriver> made = drivers::cudaFunctions(driverVersion, procAddress);
+  if (!made.ok()) {
+    std::fprintf(stderr, "the mock of the CUDA driver: %s\n", made.status().message().c_str());
+    std::abort();
+  }
+  driver = made.value();
+  return &driver;
+}
+
 const CudaForTests& mockedForTests() {
   static const CudaForTests table = makeForTests();
   return table;
@@ -306,17 +353,18 @@ std::uint64_t lastId = 0;  // of the mocks before: ids are unique over the proce
 }  // namespace
 
 void MockCuda::install() const {
-  static const drivers::CudaDriver driver = mock::makeDriver();
   world = new mock::World;
   world->properties = *this;
   if (const char* const blocks = std::getenv("CUDA_LAUNCH_BLOCKING");
       blocks != nullptr && std::strcmp(blocks, "1") == 0) {
     world->properties.blockingLaunches = true;
   }
+  if (const char* const older = std::getenv("KOLO_MOCK_CUDA_VERSION"); older != nullptr)
+    world->properties.version = std::atoi(older);
   world->lastId = lastId;
   world->contexts = std::vector<std::atomic<int>>(static_cast<std::size_t>(devices));
   world->contextLocks = std::vector<std::mutex>(static_cast<std::size_t>(devices));
-  drivers::setCuda(&driver, connections != 0 ? static_cast<int>(connections) : 32);
+  drivers::setCuda(mock::mockedDriver(), connections != 0 ? static_cast<int>(connections) : 32);
 }
 
 std::string MockCuda::remove() {

@@ -8,6 +8,7 @@
 
 #include <cuda.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -16,6 +17,8 @@
 namespace kolo::test {
 
 struct MockCuda {
+  // Of CUDA. What came later the driver does not have, or refuses. The variable KOLO_MOCK_CUDA_VERSION overrides it.
+  int version = 13000;
   int devices = 1;
   int multiprocessors = 4;    // one block each is resident
   unsigned blockThreads = 3;  // host threads that stand for the threads of a block, at most
@@ -29,8 +32,12 @@ struct MockCuda {
   bool mps = false;          // contexts are shared through MPS
   bool timeSlices =
       false;  // one grid runs at a time, until all its blocks wait: as processes without MPS have the device
-  bool streamMemoryOps = true;  // streams write and wait for words of 64 bits
-  int syncDomains = 4;          // of memory synchronisation
+  bool streamMemoryOps = true;    // streams write and wait for words of 64 bits
+  int syncDomains = 4;            // of memory synchronisation
+  bool launchesInDomains = true;  // where there are several; otherwise a launch that names one is refused
+  int assembledDevice = -1;       // for which the library has no machine code: its driver has to assemble the kernels
+  std::chrono::milliseconds assembly{0};  // how long that takes it
+  bool describesItself = true;            // names of devices, their clocks and sizes; otherwise asking for these fails
   bool lazyLoading = false;  // kernels are loaded when they are first launched, as by default; that waits for all that
                              // the device has to do
   bool blockingLaunches = false;  // a launch returns when the kernel has ended, as beneath some tools, and by

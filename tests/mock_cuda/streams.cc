@@ -169,7 +169,8 @@ CUresult launch(CUfunction function, unsigned blocks, unsigned, unsigned, unsign
 CUresult launchEx(const CUlaunchConfig* config, CUfunction function, void** arguments, void** extra) {
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const CUlaunchAttribute& attribute = config->attrs[i];
-    if (attribute.id != CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN || world->properties.syncDomains < 2)
+    if (attribute.id != CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN || world->properties.syncDomains < 2 ||
+        !world->properties.launchesInDomains)
       return CUDA_ERROR_INVALID_VALUE;
     if (attribute.value.memSyncDomain == CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE) ++world->remoteLaunches;
   }

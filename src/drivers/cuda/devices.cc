@@ -12,26 +12,23 @@ namespace kolo::drivers {
 
 namespace {
 
+// What there is to show of a device: what the driver does not tell is left out.
 Result<CudaDevice> describe(const CudaDriver& driver, int ordinal) {
   CudaDevice device;
   device.ordinal = ordinal;
   CUdevice handle = 0;
   KOLO_CUDA(driver, cuDeviceGet, (&handle, ordinal));
   std::array<char, 256> text{};
-  KOLO_CUDA(driver, cuDeviceGetName, (text.data(), text.size() - 1, handle));
-  device.name = text.data();
-  text = {};
-  KOLO_CUDA(driver, cuDeviceGetPCIBusId, (text.data(), text.size() - 1, handle));
-  device.pciBusId = text.data();
-  const auto attribute = [&](CUdevice_attribute which, int& value) -> Status {
-    KOLO_CUDA(driver, cuDeviceGetAttribute, (&value, which, handle));
-    return {};
+  const auto told = [&](CUresult code) {
+    return code == CUDA_SUCCESS ? text.data() : fmt::format("device {}", ordinal);
   };
-  KOLO_TRY(attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device.major));
-  KOLO_TRY(attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device.minor));
-  KOLO_TRY(attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device.multiprocessors));
+  device.name = told(driver.cuDeviceGetName(text.data(), text.size() - 1, handle));
+  device.pciBusId = told(driver.cuDeviceGetPCIBusId(text.data(), text.size() - 1, handle));
+  (void)driver.cuDeviceGetAttribute(&device.major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, handle);
+  (void)driver.cuDeviceGetAttribute(&device.minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, handle);
+  (void)driver.cuDeviceGetAttribute(&device.multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, handle);
   std::size_t bytes = 0;
-  KOLO_CUDA(driver, cuDeviceTotalMem, (&bytes, handle));
+  (void)driver.cuDeviceTotalMem(&bytes, handle);
   device.memoryBytes = bytes;
   return device;
 }
@@ -80,6 +77,10 @@ Result<std::vector<CudaDevice>> cudaDevices() {
 }
 
 #endif
+
+std::string howToHaveKernels(std::string_view architecture) {
+  return fmt::format("build Kolo where the GPU is, or with -Dgpu_architectures={}", architecture);
+}
 
 int deviceOf(const DeviceString& text) {
   if (text.kind == DeviceString::Kind::kGpu) return text.number;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/device_string.h"
@@ -21,8 +22,8 @@ struct CudaDevice {
   std::uint64_t memoryBytes = 0;
 };
 
-// For libraries that have none for a device, or none at all.
-inline constexpr char kHowToHaveKernels[] = "build Kolo where the GPU is, or with -Dgpu_architectures=80,90,100";
+// For libraries that have none for a device of that architecture, or none at all.
+std::string howToHaveKernels(std::string_view architecture = "80,90,100");
 
 // Whether this process uses CUDA already, so that pointers may be a device's. Asked when a communicator is made.
 bool usesCuda();

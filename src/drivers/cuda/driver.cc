@@ -14,9 +14,6 @@ namespace {
 
 std::atomic<const CudaDriver*> mocked{nullptr};
 
-#define KOLO_TEXT_(name) #name
-#define KOLO_TEXT(name) KOLO_TEXT_(name)  // of what cuda.h makes of the name
-
 constexpr int kDefaultQueues = 8;  // of CUDA_DEVICE_MAX_CONNECTIONS
 std::atomic<int> queuesOfDriver{kDefaultQueues}, queuesOfMock{kMostQueues};
 
@@ -43,18 +40,10 @@ Result<CudaDriver> load() {
   if (const char* const queues = getenv("CUDA_DEVICE_MAX_CONNECTIONS"); queues != nullptr) {
     queuesOfDriver.store(std::clamp(std::atoi(queues), 1, kMostQueues), std::memory_order_relaxed);
   }
-  CudaDriver driver;
-  const char* missing = nullptr;
-#define KOLO_CUDA_LOAD(name)                                                              \
-  driver.name = reinterpret_cast<decltype(driver.name)>(dlsym(library, KOLO_TEXT(name))); \
-  if (driver.name == nullptr) missing = KOLO_TEXT(name);
-  KOLO_CUDA_FUNCTIONS(KOLO_CUDA_LOAD)
-#undef KOLO_CUDA_LOAD
   // The library stays open: what it has started in this process does not end with dlclose().
-  if (missing != nullptr) {
-    return error(koloUnsupported, "no CUDA device: the driver is too old, it lacks {}; expected one of CUDA 13",
-                 missing);
-  }
+  KOLO_ASSIGN(const CudaDriver driver,
+              cudaFunctions(reinterpret_cast<PFN_cuDriverGetVersion_v2020>(dlsym(library, "cuDriverGetVersion")),
+                            reinterpret_cast<PFN_cuGetProcAddress_v12000>(dlsym(library, "cuGetProcAddress_v2"))));
   const StandardStreamsHeld held;
   if (const CUresult code = driver.cuInit(0); code != CUDA_SUCCESS) {
     return error(koloUnsupported, "no CUDA device: {}", cudaError(driver, code, "cuInit").message());
@@ -67,6 +56,34 @@ Result<CudaDriver> load() {
 }
 
 }  // namespace
+
+std::string cudaVersionText(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+Result<CudaDriver> cudaFunctions(PFN_cuDriverGetVersion_v2020 version, PFN_cuGetProcAddress_v12000 find) {
+  CudaDriver driver;
+  const bool isKnown = version != nullptr && version(&driver.version) == CUDA_SUCCESS;
+  if (!isKnown || find == nullptr || driver.version < kOldestCuda) {
+    return error(
+        koloUnsupported,
+        "no CUDA device: the driver is of CUDA {}, which is too old; expected one of CUDA {} or newer (NVIDIA's "
+        "535 or newer)",
+        isKnown ? cudaVersionText(driver.version) : "an unknown version", cudaVersionText(kOldestCuda));
+  }
+  const char* missing = nullptr;
+  const auto get = [&](const char* name, int since) {
+    void* function = nullptr;
+    CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    const CUresult code = find(name, &function, since, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &found);
+    if (code != CUDA_SUCCESS || found != CU_GET_PROC_ADDRESS_SUCCESS || function == nullptr) missing = name;
+    return function;
+  };
+#define KOLO_CUDA_GET(name, since) driver.name = reinterpret_cast<decltype(driver.name)>(get(#name, since));
+  KOLO_CUDA_FUNCTIONS(KOLO_CUDA_GET)
+#undef KOLO_CUDA_GET
+  if (missing == nullptr) return driver;
+  return error(koloUnsupported, "no CUDA device: the driver, of CUDA {}, lacks {}", cudaVersionText(driver.version),
+               missing);
+}
 
 Result<const CudaDriver*> cuda() {
   if (const CudaDriver* mock = mocked.load(std::memory_order_acquire)) return mock;  // [mock] what the test prepared

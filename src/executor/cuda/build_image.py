@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compiles the kernels to one image for all architectures, and says what registers, shared memory and stack each function takes.
+"""Compiles the kernels to one image for all architectures and one of PTX, and says what registers, shared memory and stack each function takes.
 
 Called by the build. The code is relocatable (-rdc=true) and linked on the device's side, so that each function exists
 once. Without that the assembler makes a copy of every function for each kernel, which takes it ten times as long.
@@ -23,12 +23,14 @@ AT_ONCE = 2  # architectures; each takes half a gigabyte
 ASSEMBLY = """\
     .section .rodata
     .balign 64
-    .globl koloKernels
-    .hidden koloKernels
-    .type koloKernels, @object
-koloKernels:
+    .globl {symbol}
+    .hidden {symbol}
+    .type {symbol}, @object
+{symbol}:
     .incbin "{image}"
-    .size koloKernels, . - koloKernels
+    .size {symbol}, . - {symbol}
+"""
+NO_STACK = """\
     .section .note.GNU-stack, "", @progbits
 """
 
@@ -96,18 +98,22 @@ def compile_for(architecture, options, folder):
 
 
 def put_together(options, folder):
-    """The image: the machine code, and the last architecture's PTX for GPUs that are newer than all of it, whose driver assembles it.
+    """The image with the machine code, and that with the last architecture's PTX for GPUs that are newer than all of it, whose driver assembles it.
 
     The PTX is the text that was assembled above, though it is relocatable. The driver assembles PTX as a whole program,
-    in which nothing may be missing; the link above has found that nothing is. The image is not made by that link: nvcc
+    in which nothing may be missing; the link above has found that nothing is. The images are not made by that link: nvcc
     would then mark the PTX as --compile-only, and nothing says what a driver makes of that outside of a link.
     """
+    first, *others = options.architectures
     last = options.architectures[-1]
-    parts = [f"--image3=kind=elf,sm={architecture},file={folder / architecture}.cubin" for architecture in options.architectures]
+    parts = [f"--image3=kind=elf,sm={architecture},file={folder / architecture}.cubin" for architecture in others]
     arguments = folder / "arguments"
     arguments.write_text("\n".join([*parts, "--compress-all"]))  # nvcc would divide them at their commas
-    code = ["-fmad=false", "-gencode", f"arch=compute_{last},code=compute_{last}"]
-    run(options.nvcc, *code, "-fatbin", "-Xfatbin", f"-optf={arguments}", "-o", options.image, folder / f"{last}.ptx")
+    for image, made_of, code, more in (
+        (options.image, folder / f"{first}.cubin", f"arch=compute_{first},code=sm_{first}", f"-optf={arguments}"),
+        (options.text, folder / f"{last}.ptx", f"arch=compute_{last},code=compute_{last}", "--compress-all"),
+    ):
+        run(options.nvcc, "-fmad=false", "-gencode", code, "-fatbin", "-Xfatbin", more, "-o", image, made_of)
 
 
 def main():
@@ -117,8 +123,9 @@ def main():
     parser.add_argument("--include", action="append", default=[])
     parser.add_argument("--depfile", required=True)
     parser.add_argument("--image", required=True)
+    parser.add_argument("--text", required=True, help="the image of PTX")
     parser.add_argument("--resources", required=True)
-    parser.add_argument("--assembly", required=True, help="source file that holds the image as data")
+    parser.add_argument("--assembly", required=True, help="source file that holds both images as data")
     parser.add_argument("source")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(AT_ONCE) as pool:
@@ -128,7 +135,9 @@ def main():
     found = {f"sm_{architecture}": resources(log) for architecture, (_, log) in zip(options.architectures, done)}
     Path(options.resources).write_text(report(found))
     # Written anew with each image, so that it is assembled again.
-    Path(options.assembly).write_text(ASSEMBLY.format(image=Path(options.image).resolve()))
+    images = {"koloKernels": options.image, "koloKernelsText": options.text}
+    texts = [ASSEMBLY.format(symbol=symbol, image=Path(image).resolve()) for symbol, image in images.items()]
+    Path(options.assembly).write_text("".join(texts) + NO_STACK)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,12 @@
 #include <bit>
 #include <optional>
 
+#include "base/log.h"
 #include "drivers/cuda/devices.h"
 
-extern "C" const unsigned char koloKernels[];
+// The machine code, and the PTX of the last architecture. They are apart, so that the driver tells whether it has to
+// assemble the PTX before it does.
+extern "C" const unsigned char koloKernels[], koloKernelsText[];
 
 namespace kolo::executor::cuda {
 namespace {
@@ -85,42 +88,87 @@ Status Gpu::load() {
   KOLO_CUDA(driver_, cuDevicePrimaryCtxRetain, (&context_, device_));
   const Current current(*this);
   // Loaded now, not by the first launch: loading may wait for kernels that run, and those may wait for the launch.
-  if (const CUresult code = driver_.cuModuleLoadData(&module_, koloKernels); code != CUDA_SUCCESS) {
-    Status why = drivers::cudaError(driver_, code, "cuModuleLoadData");
-    if (koloKernels[0] != 0 && code != CUDA_ERROR_NO_BINARY_FOR_GPU) return why;
-    return error(koloUnsupported, "this library has no kernels for device {}: {} ({})", ordinal_,
-                 drivers::kHowToHaveKernels, why.message());
+  const CUresult code = driver_.cuModuleLoadData(&module_, koloKernels);
+  if (code == CUDA_ERROR_NO_BINARY_FOR_GPU) return {};  // assemble() is next
+  return code == CUDA_SUCCESS ? prepare() : noKernels(code);
+}
+
+Status Gpu::assemble() {
+  const std::lock_guard lock(assembly_);
+  if (!mustAssemble()) return {};
+  if (assembled_.has_value()) return *assembled_;
+  if (koloKernelsText[0] != 0) {
+    log::warn(
+        "this library has no machine code for device {}, whose driver assembles the kernels now; that takes minutes "
+        "unless it has kept them from another time; {}",
+        ordinal_, howToHaveKernels());
   }
+  const Current current(*this);
+  const CUresult code = driver_.cuModuleLoadData(&module_, koloKernelsText);
+  assembled_ = code == CUDA_SUCCESS ? prepare() : noKernels(code);
+  return *assembled_;
+}
+
+// The kernels are loaded, and the context is the thread's.
+Status Gpu::prepare() {
   KOLO_CUDA(driver_, cuModuleGetFunction, (&runFew_, module_, "koloRunFew"));
   KOLO_CUDA(driver_, cuModuleGetFunction, (&runBlocks_, module_, "koloRunBlocks"));
   KOLO_CUDA(driver_, cuModuleGetFunction, (&runLists_, module_, "koloRunLists"));
   KOLO_CUDA(driver_, cuModuleGetFunction, (&moveLine_, module_, "koloMoveLine"));
-  int blocks = 0, multiprocessors = 0, mps = 0;
+  int blocks = 0, multiprocessors = 0;
   KOLO_CUDA(driver_, cuOccupancyMaxActiveBlocksPerMultiprocessor, (&blocks, runBlocks_, kBlockThreads, 0));
   KOLO_CUDA(driver_, cuDeviceGetAttribute, (&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device_));
-  (void)driver_.cuDeviceGetAttribute(&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device_);  // older drivers do not know it
-  int rings = 0;
-  KOLO_CUDA(driver_, cuDeviceGetAttribute, (&rings, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device_));
-  canRing_ = rings != 0;
-  int domains = 0;
-  (void)driver_.cuDeviceGetAttribute(&domains, CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT, device_);  // nor this
-  hasDomains_ = domains > 1;
-  int clockKhz = 0, widthBits = 0, cacheBytes = 0;
-  KOLO_CUDA(driver_, cuDeviceGetAttribute, (&clockKhz, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, device_));
-  KOLO_CUDA(driver_, cuDeviceGetAttribute, (&widthBits, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, device_));
-  KOLO_CUDA(driver_, cuDeviceGetAttribute, (&cacheBytes, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, device_));
-  memoryGBps_ = 2.0 * clockKhz * widthBits / 8 / 1e6;  // two transfers a clock
-  cacheBytes_ = cacheBytes;
-  KOLO_CUDA(driver_, cuDeviceGetUuid, (&uuid_, device_));
-  mps_ = mps != 0;
+  // A driver of CUDA 12.2 does not tell whether there is MPS. Processes share the blocks then: with MPS, kernels of two
+  // that have all would wait for blocks that never begin.
+  mps_ = attribute(CU_DEVICE_ATTRIBUTE_MPS_ENABLED, 1) != 0;
+  canRing_ = attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 0) != 0;
+  hasDomains_ = attribute(CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT, 1) > 1;
+  const double clockKhz = attribute(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 0);
+  const double widthBits = attribute(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 0);
+  description_.memoryGBps = 2 * clockKhz * widthBits / 8 / 1e6;  // two transfers a clock
+  description_.cacheBytes = attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 0);
+  KOLO_CUDA(driver_, cuDeviceGetUuid, (&description_.uuid, device_));
   residentBlocks_ = blocks * multiprocessors;
   KOLO_CUDA(driver_, cuStreamCreate, (&copies_, CU_STREAM_NON_BLOCKING));
   if (residentBlocks_ == 0)
     return error(koloUnsupported, "device {} cannot hold one block of {} threads", ordinal_, kBlockThreads);
-  if (Status status = tryKernels(); !status.ok()) {
-    return error(status.code(), "the kernels do not run on device {}: {}", ordinal_, status.message());
+  Status status = tryKernels();
+  if (!status.ok() && hasDomains_) {  // a driver may refuse to launch in a domain
+    hasDomains_ = false;
+    status = tryKernels();
   }
+  if (!status.ok()) return error(status.code(), "the kernels do not run on device {}: {}", ordinal_, status.message());
+  isReady_.store(true,
+                 std::memory_order_release);  // [ready] all that this has set is seen by who finds the device ready
   return {};
+}
+
+std::string Gpu::howToHaveKernels() const {
+  const int major = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0);
+  const int minor = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0);
+  return drivers::howToHaveKernels(fmt::format("{}{}", major, minor));
+}
+
+// Of an image that the driver does not load. A driver takes the machine code of no toolkit of a later major version,
+// and the PTX of no later one at all.
+Status Gpu::noKernels(CUresult code) const {
+  Status why = drivers::cudaError(driver_, code, "cuModuleLoadData");
+  const bool isTooNew = CUDA_VERSION / 1000 > driver_.version / 1000 || code == CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+  if (koloKernels[0] != 0 && code != CUDA_ERROR_NO_BINARY_FOR_GPU && !isTooNew) return why;
+  const std::string built = drivers::cudaVersionText(CUDA_VERSION), has = drivers::cudaVersionText(driver_.version);
+  return error(koloUnsupported, "this library has no kernels for device {}: {}{} ({})", ordinal_, howToHaveKernels(),
+               isTooNew
+                   ? fmt::format(", by a CUDA toolkit that is not newer than the driver, or update the driver: it is "
+                                 "of CUDA {}, and the toolkit was of CUDA {}",
+                                 has, built)
+                   : "",
+               why.message());
+}
+
+// What is not needed to use the device: `unknown` where the driver does not tell.
+int Gpu::attribute(CUdevice_attribute which, int unknown) const {
+  int value = 0;
+  return driver_.cuDeviceGetAttribute(&value, which, device_) == CUDA_SUCCESS ? value : unknown;
 }
 
 Status Gpu::launch(const LaunchParams& params, unsigned blocks, CUstream stream) const {

@@ -9,6 +9,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -54,8 +56,15 @@ class Lent {
 // needs it.
 class Gpu : public std::enable_shared_from_this<Gpu> {
  public:
+  // REQUIRES: assemble() before the device is used, if it must.
   static Result<std::shared_ptr<Gpu>> open(int ordinal);
   ~Gpu();
+
+  // Whether the library has no machine code for the device, so that its driver has to assemble the kernels. That takes
+  // minutes at the first use of a machine, which the other ranks have to know before.
+  bool mustAssemble() const { return !isReady_.load(std::memory_order_acquire); }  // [ready]
+  // Returns when the kernels are there. Thread-safe: one thread has the driver assemble them, and others wait for that.
+  Status assemble();
 
   const drivers::CudaDriver& driver() const { return driver_; }
   int ordinal() const { return ordinal_; }
@@ -66,8 +75,14 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   Status launchLists(const LaunchParams& params, unsigned blocks, CUstream stream) const;
   // The resident kernel. REQUIRES: the context.
   Status launchResident(const ServeParams& serve, unsigned blocks, CUstream stream) const;
-  const CUuuid& uuid() const { return uuid_; }
-  // Whether kernels of several processes run on it side by side (MPS), instead of in turns.
+  // 0: the driver does not tell.
+  struct Description {
+    CUuuid uuid{};
+    double memoryGBps = 0;  // as the hardware's clock and width say
+    double cacheBytes = 0;  // of L2
+  };
+  const Description& description() const { return description_; }
+  // Whether kernels of several processes may run on it side by side (MPS), instead of in turns.
   bool isSharedByProcesses() const { return mps_; }
 
   // Whether streams can ring a resident kernel's doorbell, and wait for its count.
@@ -75,10 +90,6 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   // Whether a launch returns only when the kernel has ended, because of CUDA_LAUNCH_BLOCKING or a tool that has kernels
   // run one after the other.
   bool launchesBlock() const { return launchesBlock_; }
-
-  // Of its memory, as the hardware's clock and width say, and its L2 cache; 0: unknown.
-  double memoryGBps() const { return memoryGBps_; }
-  double cacheBytes() const { return cacheBytes_; }
 
   // Blocks of the kernels that are resident at once when nothing else runs.
   int residentBlocks() const { return residentBlocks_; }
@@ -167,6 +178,10 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   Gpu(const drivers::CudaDriver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {}
   void takeBack(const Lent& lent);
   Status load();
+  Status prepare();
+  std::string howToHaveKernels() const;
+  Status noKernels(CUresult code) const;
+  int attribute(CUdevice_attribute which, int unknown) const;
   Status launch(const LaunchParams& params, const ServeParams& serve, unsigned blocks, CUstream stream) const;
   Status launchFew(CUfunction kernel, const LaunchParams& params, unsigned blocks, CUstream stream) const;
   Status launchKernel(CUfunction kernel, unsigned blocks, unsigned threads, CUstream stream, void** arguments) const;
@@ -176,7 +191,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   const drivers::CudaDriver& driver_;
   int ordinal_;
   CUdevice device_ = 0;
-  CUuuid uuid_{};
+  Description description_;
   bool mps_ = false;
   bool canRing_ = false;
   bool hasDomains_ = false;  // of memory synchronisation
@@ -186,9 +201,11 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   CUfunction runFew_ = nullptr, runBlocks_ = nullptr, runLists_ = nullptr, moveLine_ = nullptr;
   CUstream copies_ = nullptr;  // apart from all others
   int residentBlocks_ = 0;
-  double memoryGBps_ = 0, cacheBytes_ = 0;
   std::atomic<int> taken_{0}, residentStreams_{0};
-  std::mutex mutex_;  // of what follows
+  std::atomic<bool> isReady_{false};  // [ready] all above, but for what is taken
+  std::mutex assembly_;
+  std::optional<Status> assembled_;  // what came of it, for the threads that come later
+  std::mutex mutex_;                 // of what follows
   std::map<std::pair<Lent::Where, std::uint64_t>, std::vector<unsigned char*>>
       idle_;                                                        // what was lent and came back, by its bytes
   std::vector<std::pair<Lent::Where, unsigned char*>> stillInUse_;  // what came back and is lent no more

@@ -30,7 +30,7 @@ Result<LaunchOrder::Capture> LaunchOrder::captureOf(CUstream stream) const {
   Capture capture;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   cuuint64_t id = 0;
-  KOLO_CUDA(gpu_->driver(), cuStreamGetCaptureInfo, (stream, &status, &id, &capture.graph, nullptr, nullptr, nullptr));
+  KOLO_CUDA(gpu_->driver(), cuStreamGetCaptureInfo, (stream, &status, &id, &capture.graph, nullptr, nullptr));
   if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
     return error(koloInvalidUsage, "the stream's capture has been invalidated");
   capture.active = status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
@@ -97,13 +97,14 @@ Status LaunchOrder::record(CUstream stream, const Capture& capture) {
 
 // What records last_ in each replay, behind the launch that has just been captured. It is a leaf of the graph: the
 // stream's next kernel does not wait for it, as it would for a record that the stream captured. The record behind the
-// next launch does: so the last record of a replay is the one behind its last launch.
+// next launch does: so the last record of a replay is the one behind its last launch. What the stream's next node waits
+// for is the kernel alone, by an edge without data: of others the driver would refuse to tell by this form of the call.
 Result<CUgraphNode> LaunchOrder::addRecord(const Capture& capture, CUstream stream) const {
   const drivers::CudaDriver& driver = gpu_->driver();
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUgraphNode* ends = nullptr;
   std::size_t count = 0;
-  KOLO_CUDA(driver, cuStreamGetCaptureInfo, (stream, &status, nullptr, nullptr, &ends, nullptr, &count));
+  KOLO_CUDA(driver, cuStreamGetCaptureInfo, (stream, &status, nullptr, nullptr, &ends, &count));
   std::vector<CUgraphNode> after(ends, ends + count);
   if (const CapturedLaunch* const last = lastIn(capture); last != nullptr) after.push_back(last->record);
   CUgraphNode record = nullptr;
