@@ -31,7 +31,7 @@ SKIPPED = 77
 # The least of a job, each with some cases of every kind. An MPI polls while it waits: with more ranks than processors each message costs it a
 # time slice, MPICH a third of a second for a nonblocking round.
 ROUNDS, NONBLOCKING_ROUNDS = 100, 15
-SECONDS = 2  # of a job, for more rounds
+SECONDS = 0.5  # of a job, for more rounds
 EVERY = "KOLO_TEST_ALL" in os.environ
 LAUNCHERS = {"openmpi": launchers.OpenMpi, "mpich": launchers.Mpich}
 # Of ranks with an odd number Kolo cannot start, so that the MPI does all.
