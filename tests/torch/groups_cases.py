@@ -3,8 +3,6 @@
 import datetime
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -12,6 +10,7 @@ import unittest
 
 import torch
 import torch.distributed as dist
+import torch.distributed.run
 
 import ranks
 from cases import smoke
@@ -656,28 +655,19 @@ class Groups(unittest.TestCase):
         self.assertRegex(outcomes[0].output, "for ranks 2\n", outcomes)
 
 
+def launch(_, __, words, variables):
+    os.environ.update(variables)
+    torch.distributed.run.main(words)
+
+
 def torchrun(script, *words, count=2, **variables):
-    """A script under torchrun: its exit status, and what was printed."""
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        f"--nproc-per-node={count}",
-        f"--master-port={ranks.free_port()}",
-        *words,
-        script,
-    ]
-    environment = {**os.environ, "PYTHONPATH": os.environ["KOLO_TORCH_FOLDER"], **variables}
-    done = subprocess.run(
-        command,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=ranks.PATIENCE,
-        check=False,
-    )
-    return done.returncode, done.stdout
+    """A script under torchrun, forked like a rank; what it starts is not. Its exit status, and what was printed."""
+    words = [f"--nproc-per-node={count}", f"--master-port={ranks.free_port()}", *words, script]
+    variables = {"PYTHONPATH": os.environ["KOLO_TORCH_FOLDER"], **variables}
+    (outcome,) = ranks.Job(launch, 1, words, variables).outcomes()
+    if outcome.status is None:
+        raise TimeoutError(f"{script}: {outcome}")
+    return outcome.status, outcome.output
 
 
 class Scripts(unittest.TestCase):

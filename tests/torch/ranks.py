@@ -14,6 +14,11 @@ import tempfile
 import time
 import traceback
 
+# What torch imports when DDP, FSDP2 or a checkpoint is first used: more than a second of each rank's processor.
+import torch._dynamo  # noqa: F401  pylint: disable=unused-import
+import torch.distributed.checkpoint  # noqa: F401  pylint: disable=unused-import
+import torch.distributed.pipelining  # noqa: F401  pylint: disable=unused-import
+
 PATIENCE = 120.0  # seconds for a job of a few ranks, on a busy machine
 LINGER = 30.0  # seconds that rank 0 stays for the others, at most
 

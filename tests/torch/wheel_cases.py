@@ -11,6 +11,7 @@ import unittest
 
 import torch
 
+import ranks
 from groups_cases import torchrun
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
@@ -38,7 +39,7 @@ cpu = torch.device("cpu")
 def name_of(group, asked):
     tensor = torch.ones(3)
     dist.all_reduce(tensor, group=group)
-    assert tensor[0] == 2 and dist.get_backend(group) == asked, dist.get_backend(group)
+    assert tensor[0] == dist.get_world_size() and dist.get_backend(group) == asked, dist.get_backend(group)
     return group._get_backend(cpu).name()
 dist.init_process_group()
 names = [name_of(dist.group.WORLD, "undefined")]
@@ -77,6 +78,15 @@ def install_this_build(folder):
     return install_wheel(folder, build=tested.parents[1])
 
 
+def import_it(_, __, site, changes):
+    for change in changes:
+        exec(change)  # pylint: disable=exec-used
+    sys.path.insert(0, site)
+    import kolo_torch  # pylint: disable=import-outside-toplevel
+
+    print(kolo_torch.__version__)
+
+
 class Wheel(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -84,10 +94,10 @@ class Wheel(unittest.TestCase):
         cls.addClassCleanup(cls.folder.cleanup)
         cls.wheel, cls.site = install_this_build(cls.folder.name)
 
-    def run_script(self, text, **variables):
+    def run_script(self, text, count=2, **variables):
         script = os.path.join(self.folder.name, "script.py")
         pathlib.Path(script).write_text(text, encoding="utf-8")
-        return torchrun(script, PYTHONPATH=self.site, **variables)
+        return torchrun(script, count=count, PYTHONPATH=self.site, **variables)
 
     def test_torch_finds_what_pip_has_installed(self):
         status, output = self.run_script(SCRIPT)
@@ -97,34 +107,37 @@ class Wheel(unittest.TestCase):
         self.assertNotIn(SAID, output)
 
     def test_groups_that_ask_for_gloo(self):
-        for value, name in (("1", "kolo"), ("0", "gloo")):
+        for value, name, count in (("1", "kolo", 2), ("0", "gloo", 1)):
             with self.subTest(KOLO_TORCH_REPLACE_GLOO=value):
-                status, output = self.run_script(BY_GLOOS_NAME, KOLO_TORCH_REPLACE_GLOO=value)
+                status, output = self.run_script(BY_GLOOS_NAME, count, KOLO_TORCH_REPLACE_GLOO=value)
                 self.assertEqual(status, 0, output)
-                self.assertEqual(output.count(f"groups of {name} {name} {name} {name}\n"), 2, output)
+                self.assertEqual(output.count(f"groups of {name} {name} {name} {name}\n"), count, output)
                 self.assertEqual(output.count(SAID), 1 if name == "kolo" else 0, output)
 
-    def imported(self, *lines, **variables):
-        """What Python prints that imports torch and runs these lines."""
+    def import_torch(self, **variables):
+        """What Python prints that imports torch, and whether it has imported kolo_torch by that."""
         environment = {**os.environ, "PYTHONPATH": self.site, **variables}
-        command = [sys.executable, "-c", "; ".join(["import torch", *lines])]
+        command = [sys.executable, "-c", "import torch; import sys; print('kolo_torch' in sys.modules)"]
         done = subprocess.run(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
         )
         return done.returncode, done.stdout
 
     def test_without_the_variable_torch_imports_nothing_of_it(self):
-        status, output = self.imported("import sys", "print('kolo_torch' in sys.modules)")
+        status, output = self.import_torch()
         self.assertEqual((status, output), (0, "False\n"))
 
     def test_a_malformed_variable_is_named(self):
-        status, output = self.imported(KOLO_TORCH_REPLACE_GLOO="yes")
+        status, output = self.import_torch(KOLO_TORCH_REPLACE_GLOO="yes")
         self.assertNotEqual(status, 0)
         self.assertIn("KOLO_TORCH_REPLACE_GLOO is 'yes', expected 1", output)
 
+    def imported(self, *changes):
+        """What a process says that has imported torch, and imports kolo_torch after these changes."""
+        return ranks.Job(import_it, 1, self.site, changes).outcomes()[0].output
+
     def check_refused(self, change, what):
-        _, output = self.imported(change, "import kolo_torch")
-        error = output.splitlines()[-1]
+        error = self.imported(change).splitlines()[-1]
         self.assertIn(f"was built for torch {TORCH_HERE} with", error)
         self.assertIn(f"and this is torch {what}. Build it for this one", error)
         self.assertIn(f"tools/build-torch-wheel --python {sys.executable}", error)
@@ -143,8 +156,7 @@ class Wheel(unittest.TestCase):
         self.assertEqual(metadata["Name"], "kolo-torch")
         self.assertEqual(found.requires, [f"torch=={TORCH_HERE}.*"])
         self.assertTrue(found.version.endswith(f"+torch{TORCH_HERE}"), found.version)
-        _, version = self.imported("import kolo_torch", "print(kolo_torch.__version__)")
-        self.assertEqual(version.strip(), found.version)
+        self.assertEqual(self.imported().strip(), found.version)
         self.assertIn("torch.distributed", metadata["Summary"])
         self.assertIn("Operating System :: POSIX :: Linux", metadata.get_all("Classifier"))
         self.assertIn("# Kolo for PyTorch", metadata.get_payload())
