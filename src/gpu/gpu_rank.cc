@@ -4,6 +4,7 @@
 #include <atomic>
 #include <utility>
 
+#include "base/caller.h"
 #include "base/log.h"
 #include "drivers/cuda/devices.h"
 #include "gpu/trials.h"
@@ -166,7 +167,11 @@ Status GpuRank::greet() {
   gpu_ = gpu.take();
   if (anyAssembles) {
     const int usualMs = std::exchange(membership_.initTimeoutMs, membership_.initTimeoutMs + kAssemblyMs);
-    const Status agreed = membership_.agree(gpu_->assemble());
+    const Status mine = [&] {
+      const WhileLent lent;  // other threads go on with the parent meanwhile, as they do while this one waits for ranks
+      return gpu_->assemble();
+    }();
+    const Status agreed = membership_.agree(mine);
     membership_.initTimeoutMs = usualMs;
     KOLO_TRY(agreed);
   }

@@ -40,11 +40,11 @@ Result<CudaDriver> load() {
   if (const char* const queues = getenv("CUDA_DEVICE_MAX_CONNECTIONS"); queues != nullptr) {
     queuesOfDriver.store(std::clamp(std::atoi(queues), 1, kMostQueues), std::memory_order_relaxed);
   }
+  const StandardStreamsHeld held;
   // The library stays open: what it has started in this process does not end with dlclose().
   KOLO_ASSIGN(const CudaDriver driver,
               cudaFunctions(reinterpret_cast<PFN_cuDriverGetVersion_v2020>(dlsym(library, "cuDriverGetVersion")),
                             reinterpret_cast<PFN_cuGetProcAddress_v12000>(dlsym(library, "cuGetProcAddress_v2"))));
-  const StandardStreamsHeld held;
   if (const CUresult code = driver.cuInit(0); code != CUDA_SUCCESS) {
     return error(koloUnsupported, "no CUDA device: {}", cudaError(driver, code, "cuInit").message());
   }
@@ -61,18 +61,22 @@ std::string cudaVersionText(int version) { return fmt::format("{}.{}", version /
 
 Result<CudaDriver> cudaFunctions(PFN_cuDriverGetVersion_v2020 version, PFN_cuGetProcAddress_v12000 find) {
   CudaDriver driver;
-  const bool isKnown = version != nullptr && version(&driver.version) == CUDA_SUCCESS;
-  if (!isKnown || find == nullptr || driver.version < kOldestCuda) {
-    return error(
-        koloUnsupported,
-        "no CUDA device: the driver is of CUDA {}, which is too old; expected one of CUDA {} or newer (NVIDIA's "
-        "535 or newer)",
-        isKnown ? cudaVersionText(driver.version) : "an unknown version", cudaVersionText(kOldestCuda));
+  const CUresult code = version == nullptr ? CUDA_ERROR_NOT_FOUND : version(&driver.version);
+  if (code != CUDA_SUCCESS) {
+    return error(koloUnsupported, "no CUDA device: libcuda.so.1 does not tell its version (error {})",
+                 static_cast<int>(code));
   }
-  const char* missing = nullptr;
+  if (driver.version < kOldestCuda) {
+    return error(koloUnsupported,
+                 "no CUDA device: the driver is of CUDA {}, which is too old; expected one of CUDA {} or newer "
+                 "(NVIDIA's 535 or newer)",
+                 cudaVersionText(driver.version), cudaVersionText(kOldestCuda));
+  }
+  const char* missing = find == nullptr ? "cuGetProcAddress_v2" : nullptr;
   const auto get = [&](const char* name, int since) {
     void* function = nullptr;
     CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    if (find == nullptr) return function;
     const CUresult code = find(name, &function, since, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &found);
     if (code != CUDA_SUCCESS || found != CU_GET_PROC_ADDRESS_SUCCESS || function == nullptr) missing = name;
     return function;

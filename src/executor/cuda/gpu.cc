@@ -94,7 +94,8 @@ Status Gpu::load() {
 }
 
 Status Gpu::assemble() {
-  const std::lock_guard lock(assembly_);
+  static auto* const assembly = new std::mutex;  // one at a time: the next device finds what the driver has kept
+  const std::lock_guard lock(*assembly);
   if (!mustAssemble()) return {};
   if (assembled_.has_value()) return *assembled_;
   if (koloKernelsText[0] != 0) {
@@ -154,7 +155,9 @@ std::string Gpu::howToHaveKernels() const {
 Status Gpu::noKernels(CUresult code) const {
   Status why = drivers::cudaError(driver_, code, "cuModuleLoadData");
   const bool isTooNew = CUDA_VERSION / 1000 > driver_.version / 1000 || code == CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
-  if (koloKernels[0] != 0 && code != CUDA_ERROR_NO_BINARY_FOR_GPU && !isTooNew) return why;
+  const bool isOfDevice = code != CUDA_ERROR_NO_BINARY_FOR_GPU && code != CUDA_ERROR_JIT_COMPILER_NOT_FOUND &&
+                          code != CUDA_ERROR_JIT_COMPILATION_DISABLED && code != CUDA_ERROR_INVALID_PTX;
+  if (koloKernels[0] != 0 && isOfDevice && !isTooNew) return why;
   const std::string built = drivers::cudaVersionText(CUDA_VERSION), has = drivers::cudaVersionText(driver_.version);
   return error(koloUnsupported, "this library has no kernels for device {}: {}{} ({})", ordinal_, howToHaveKernels(),
                isTooNew

@@ -203,9 +203,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   int residentBlocks_ = 0;
   std::atomic<int> taken_{0}, residentStreams_{0};
   std::atomic<bool> isReady_{false};  // [ready] all above, but for what is taken
-  std::mutex assembly_;
-  std::optional<Status> assembled_;  // what came of it, for the threads that come later
-  std::mutex mutex_;                 // of what follows
+  std::optional<Status> assembled_;   // what came of it, for the threads that come later
+  std::mutex mutex_;                  // of what follows
   std::map<std::pair<Lent::Where, std::uint64_t>, std::vector<unsigned char*>>
       idle_;                                                        // what was lent and came back, by its bytes
   std::vector<std::pair<Lent::Where, unsigned char*>> stillInUse_;  // what came back and is lent no more

@@ -4,8 +4,8 @@
 usage: gpus_here.py NVCC
 
 The driver's library is asked: containers may lack nvidia-smi. Nothing is printed where there is no driver or no GPU. A
-GPU that is newer than NVCC gets the newest architecture of NVCC's, whose PTX its driver can assemble. A GPU that is too
-old for NVCC is left out.
+GPU whose architecture NVCC does not know gets the newest one below it, whose code it runs or whose PTX its driver can
+assemble. A GPU that is too old for NVCC is left out.
 """
 
 import ctypes
@@ -39,7 +39,7 @@ def main():
         return
     listed = subprocess.run([sys.argv[1], "--list-gpu-arch"], capture_output=True, text=True, check=True).stdout
     known = sorted(map(int, re.findall(r"compute_(\d+)$", listed, re.M)))
-    print(*sorted({min(each, known[-1]) for each in here if each in known or each > known[-1]}), sep="\n")
+    print(*sorted({max(below) for each in here if (below := [number for number in known if number <= each])}), sep="\n")
 
 
 if __name__ == "__main__":
