@@ -19,6 +19,8 @@
 namespace kolo::bootstrap {
 
 using SharedFrame = std::shared_ptr<const std::string>;
+inline SharedFrame shared(Encoder& frame) { return std::make_shared<const std::string>(frame.take()); }
+inline SharedFrame shared(Encoder&& frame) { return shared(frame); }
 
 constexpr std::size_t kMaxQueuedBytes = std::size_t{1} << 30;
 

@@ -134,14 +134,8 @@ Result<std::vector<std::string>> MemberControl::allGather(std::uint64_t key, std
   exchange->index = static_cast<std::uint32_t>(index);
   const std::uint32_t patienceMs = patience(timeoutMs);
   const auto deadline = Clock::now() + std::chrono::milliseconds(patienceMs) + kAnswerGrace;
-  const auto request = std::make_shared<const std::string>(frame(Frame::kGather)
-                                                               .number(key)
-                                                               .number(sequence)
-                                                               .number(exchange->index)
-                                                               .number(patienceMs)
-                                                               .ranks(members)
-                                                               .text(mine)
-                                                               .take());
+  const auto request =
+      shared(frame(Frame::kGather, key, sequence, exchange->index, patienceMs).ranks(members).text(mine));
   const Interrupt::Scope scope(interrupt, exchange->over);
   if (interrupt != nullptr && interrupt->isRaised()) return exchange->over.status();
   const bool posted = reactor_.post([link = link_, id = MemberLink::ExchangeKey(key, sequence), exchange, request] {
@@ -166,25 +160,18 @@ Result<std::vector<std::string>> MemberControl::allGather(std::uint64_t key, std
 
 std::string joinFrame(int rank, int ranks, int timeoutMs, Clock::time_point deadline) {
   const Identity& process = processIdentity();
-  return frame(Frame::kJoin)
-      .number(static_cast<std::int32_t>(rank))
-      .number(static_cast<std::int32_t>(ranks))
-      .number(static_cast<std::uint32_t>(KOLO_VERSION_CODE))
-      .number(static_cast<std::uint32_t>(::getpid()))
-      .number(static_cast<std::uint32_t>(millisecondsUntil(deadline)))
-      .number(patience(timeoutMs))
+  return frame(Frame::kJoin, static_cast<std::int32_t>(rank), static_cast<std::int32_t>(ranks),
+               static_cast<std::uint32_t>(KOLO_VERSION_CODE), static_cast<std::uint32_t>(::getpid()),
+               static_cast<std::uint32_t>(millisecondsUntil(deadline)), patience(timeoutMs))
       .raw({reinterpret_cast<const char*>(process.data()), process.size()})
       .text(hostName())
       .take();
 }
 
 std::string declineFrame(int rank, int ranks, const Status& why) {
-  return frame(Frame::kDecline)
-      .number(static_cast<std::int32_t>(rank))
-      .number(static_cast<std::int32_t>(ranks))
-      .number(static_cast<std::uint32_t>(::getpid()))
-      .text(hostName())
-      .text(std::string_view(why.message()).substr(0, kMaxBlobBytes))
+  return frame(Frame::kDecline, static_cast<std::int32_t>(rank), static_cast<std::int32_t>(ranks),
+               static_cast<std::uint32_t>(::getpid()), hostName(),
+               std::string_view(why.message()).substr(0, kMaxBlobBytes))
       .take();
 }
 

@@ -14,8 +14,6 @@ constexpr auto kFailedJobKept = std::chrono::seconds(60);  // so that late ranks
 // Of the texts of failures that a rank knows of. The farewells of all ranks of a job are to fit in a frame.
 constexpr std::size_t kMostKnownBytes = 300;
 
-SharedFrame shared(Encoder& encoder) { return std::make_shared<const std::string>(encoder.take()); }
-
 }  // namespace
 
 void Hub::admit(Socket&& socket, const Session& session) {
@@ -153,8 +151,7 @@ void Hub::claim(const MemberPtr& member, int ranks, std::uint32_t leftMs, std::u
 }
 
 void Hub::refuse(const MemberPtr& member, const Status& why) {
-  member->channel->send(
-      frame(Frame::kRefused).number(static_cast<std::int32_t>(why.code())).text(why.message()).take());
+  member->channel->send(frame(Frame::kRefused, static_cast<std::int32_t>(why.code()), why.message()).take());
   member->channel->closeWhenSent();
   member->channel->push();  // before this process's own ranks know, whose program may end it
 }

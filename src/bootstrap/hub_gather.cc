@@ -44,12 +44,7 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
     const Status why = disagreement(gather, *member, members);
     failGather(id, why, nameFailure(why.message()));
     note(*member, nameFailure(why.message()));
-    member->channel->send(frame(Frame::kGatherFailed)
-                              .number(key)
-                              .number(sequence)
-                              .number(std::int32_t{koloMismatch})
-                              .text(why.message())
-                              .take());
+    member->channel->send(frame(Frame::kGatherFailed, key, sequence, std::int32_t{koloMismatch}, why.message()).take());
     return true;
   }
   Contribution& part = gather.parts[index];
@@ -141,13 +136,9 @@ void Hub::completeGather(const GatherKey& key) {
     const bool isMade = insist([&] {
       Encoder blobs;
       for (end = first; end < parts.size() && blobs.size() < kBatchBytes; ++end) blobs.text(parts[end].blob);
-      batch = std::make_shared<const std::string>(frame(Frame::kGathered)
-                                                      .number(key.first)
-                                                      .number(key.second)
-                                                      .number(static_cast<std::uint32_t>(first))
-                                                      .number(static_cast<std::uint32_t>(end - first))
-                                                      .raw(blobs.take())
-                                                      .take());
+      batch = shared(frame(Frame::kGathered, key.first, key.second, static_cast<std::uint32_t>(first),
+                           static_cast<std::uint32_t>(end - first))
+                         .raw(blobs.take()));
     });
     if (!isMade) return;
     for (const Contribution& part : parts) (void)insist([&] { part.from->channel->send(batch); });
@@ -155,12 +146,8 @@ void Hub::completeGather(const GatherKey& key) {
 }
 
 void Hub::failGather(const GatherKey& key, const Status& why, const std::string& failure, const std::string& before) {
-  const auto news = std::make_shared<const std::string>(frame(Frame::kGatherFailed)
-                                                            .number(key.first)
-                                                            .number(key.second)
-                                                            .number(static_cast<std::int32_t>(why.code()))
-                                                            .text(why.message())
-                                                            .take());
+  const auto news =
+      shared(frame(Frame::kGatherFailed, key.first, key.second, static_cast<std::int32_t>(why.code()), why.message()));
   const auto node = gathers_.extract(key);
   for (const Contribution& part : node.mapped().parts) {
     reactor_.cancel(part.timer);
@@ -200,12 +187,8 @@ void Hub::timeOutContribution(const GatherKey& key, std::size_t index, std::uint
       fmt::format("waited {} ms (KOLO_INIT_TIMEOUT_MS) for {} {} to take part in an exchange of {} ranks", timeoutMs,
                   missing.size() == 1 ? "rank" : "ranks", describeRanks(missing), found->second.parts.size());
   note(*member, nameFailure(why));
-  member->channel->send(frame(Frame::kGatherFailed)
-                            .number(key.first)
-                            .number(key.second)
-                            .number(static_cast<std::int32_t>(koloTimeout))
-                            .text(why)
-                            .take());
+  member->channel->send(
+      frame(Frame::kGatherFailed, key.first, key.second, static_cast<std::int32_t>(koloTimeout), why).take());
   // Only this one gives up: others may have more patience, but they cannot count on its blob any more. Last, since what
   // finds no memory is begun again.
   withdraw(key, index);
@@ -229,7 +212,7 @@ bool Hub::onWithdraw(const MemberPtr& member, Decoder& decoder) {
   const auto found = gathers_.find({key, sequence});
   const bool isThere = found != gathers_.end() && index < found->second.parts.size();  // else over meanwhile
   if (isThere && found->second.parts[index].from == member) withdraw({key, sequence}, index);
-  member->channel->send(frame(Frame::kWithdrawn).number(key).number(sequence).take());
+  member->channel->send(frame(Frame::kWithdrawn, key, sequence).take());
   return true;
 }
 
@@ -288,13 +271,7 @@ bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
   // Of one that gives something up itself everybody has to hear, for no other rank speaks for it.
   if (rank == member->rank ? !known.ofThemselves.insert(rank).second : known.ofOthers++ >= kMaxFailuresPerKey)
     return true;
-  known.frames.push_back(std::make_shared<const std::string>(frame(Frame::kReported)
-                                                                 .number(key)
-                                                                 .number(code)
-                                                                 .number(rank)
-                                                                 .number(std::int32_t{member->rank})
-                                                                 .text(message)
-                                                                 .take()));
+  known.frames.push_back(shared(frame(Frame::kReported, key, code, rank, std::int32_t{member->rank}, message)));
   const SharedFrame news = known.frames.back();
   if (const auto found = subscribers_.find(family); found != subscribers_.end()) {
     for (const MemberPtr& each : found->second) {
@@ -324,10 +301,9 @@ bool Hub::onAsk(const MemberPtr& member, Decoder& decoder) {
   const std::string_view question = decoder.text();
   if (!decoder.done()) return false;
   if (const Member* const asked = joined(rank); asked != nullptr) {
-    asked->channel->send(
-        frame(Frame::kAsked).number(key).number(std::int32_t{member->rank}).number(number).text(question).take());
+    asked->channel->send(frame(Frame::kAsked, key, std::int32_t{member->rank}, number, question).take());
   } else {
-    member->channel->send(frame(Frame::kAnswered).number(number).number(rank).text("").take());
+    member->channel->send(frame(Frame::kAnswered, number, rank, "").take());
   }
   return true;
 }
@@ -338,7 +314,7 @@ bool Hub::onAnswer(const MemberPtr& member, Decoder& decoder) {
   const std::string_view answer = decoder.text();
   if (!decoder.done()) return false;
   if (const Member* const asker = joined(rank); asker != nullptr) {
-    asker->channel->send(frame(Frame::kAnswered).number(number).number(std::int32_t{member->rank}).text(answer).take());
+    asker->channel->send(frame(Frame::kAnswered, number, std::int32_t{member->rank}, answer).take());
   }
   return true;
 }

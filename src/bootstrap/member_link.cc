@@ -36,8 +36,7 @@ void MemberLink::withdraw(const ExchangeKey& key) {
   const auto found = exchanges_.find(key);
   if (found == exchanges_.end()) return;
   if (unusable_.ok()) {
-    const SharedFrame news = std::make_shared<const std::string>(
-        frame(Frame::kWithdraw).number(key.first).number(key.second).number(found->second->index).take());
+    const SharedFrame news = shared(frame(Frame::kWithdraw, key.first, key.second, found->second->index));
     int& pending = withdrawn_[key];
     channel_->send(news);
     ++pending;
@@ -52,25 +51,22 @@ void MemberLink::tellHub(std::uint64_t family) {
     const auto [place, isNew] = families_.insert(family);
     if (!isNew) return;
     try {
-      channel_->send(frame(Frame::kSubscribe).number(family).take());
+      channel_->send(frame(Frame::kSubscribe, family).take());
     } catch (const std::bad_alloc&) {
       families_.erase(place);
       throw;
     }
   } else if (const auto told = families_.find(family); told != families_.end()) {
-    channel_->send(frame(Frame::kUnsubscribe).number(family).take());
+    channel_->send(frame(Frame::kUnsubscribe, family).take());
     families_.erase(told);
   }
 }
 
 void MemberLink::report(std::uint64_t key, const Failure& failure, std::uint64_t family) {
   if (unusable_.ok()) {
-    channel_->send(frame(Frame::kReport)
-                       .number(key)
-                       .number(family)
-                       .number(static_cast<std::int32_t>(failure.why.code()))
-                       .number(static_cast<std::int32_t>(failure.rank))
-                       .text(std::string_view(failure.why.message()).substr(0, kMaxReportBytes))
+    channel_->send(frame(Frame::kReport, key, family, static_cast<std::int32_t>(failure.why.code()),
+                         static_cast<std::int32_t>(failure.rank),
+                         std::string_view(failure.why.message()).substr(0, kMaxReportBytes))
                        .take());
     channel_->push();
   }
@@ -85,7 +81,7 @@ void MemberLink::ask(std::uint64_t key, int rank, const std::string& question,
   if (!unusable_.ok()) return answer->over.finish({});
   std::erase_if(questions_, [](const auto& each) { return each.second.answer.expired(); });
   questions_[++lastQuestion_] = {rank, answer};
-  channel_->send(frame(Frame::kAsk).number(key).number(lastQuestion_).number(std::int32_t{rank}).text(question).take());
+  channel_->send(frame(Frame::kAsk, key, lastQuestion_, std::int32_t{rank}, question).take());
 }
 
 void MemberLink::decline(const SharedFrame& frame) {
@@ -228,7 +224,7 @@ bool MemberLink::onAsked(Decoder& decoder) {
   const std::string_view question = decoder.text();
   if (!decoder.done()) return false;
   const std::string text = subscriptions_.answer(key, from, question);
-  channel_->send(frame(Frame::kAnswer).number(from).number(number).text(text).take());
+  channel_->send(frame(Frame::kAnswer, from, number, text).take());
   return true;
 }
 

@@ -212,9 +212,16 @@ enum class Frame : std::uint8_t {
   kWithdrawn = 43,     // key, sequence: what was sent before of this exchange answers an earlier part in it
 };
 
-inline Encoder frame(Frame kind) {
+// The fields that follow: numbers, in as many bytes as they have here, and texts.
+template <class... Fields>
+Encoder frame(Frame kind, const Fields&... fields) {
   Encoder encoder;
-  encoder.number(static_cast<std::uint8_t>(kind));
+  const auto add = [&encoder](const auto& field) {
+    if constexpr (std::is_integral_v<std::remove_cvref_t<decltype(field)>>) encoder.number(field);
+    else encoder.text(field);
+  };
+  add(static_cast<std::uint8_t>(kind));
+  (add(fields), ...);
   return encoder;
 }
 
