@@ -304,8 +304,8 @@ typedef struct {
 
 /* Makes a unique id and starts its rendezvous in this process.
  * The rendezvous listens on the address of KOLO_INTERFACE or, by default, on all addresses of this host. The rank
- * that uses the id as rank 0 need not be in this process. This process must live until all ranks have joined, and it
- * relays control messages while it lives.
+ * that uses the id as rank 0 need not be in this process. This process must live until all ranks have joined. It relays
+ * control messages, which another process does after its end where all ranks are on one host (src/bootstrap/README.md).
  * With KOLO_SECRET set, which all ranks then need, the id contains no secret. Otherwise whoever holds it may join.
  * Parameters: uniqueId: place for the id.
  * Errors: koloSystemError (no socket, no thread). koloInvalidEnvironment, also where the launcher says that the
@@ -557,7 +557,7 @@ KOLO_API koloResult_t koloCommAgree(koloComm_t comm, uint64_t* flags);
 KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* asyncError);
 /* Tells which ranks of comm have died, as far as this rank has been told, and acknowledges that (koloCommAgree).
  * koloCommShrink leaves them out. A rank whose host has been silent for KOLO_SILENCE_MS counts as dead, and so does one
- * whose connection to the process of rank 0 has broken. That one takes the ranks of rank 0's process for dead in turn.
+ * whose connection to the relaying process has broken. That one takes the ranks of that process for dead in turn.
  * If nobody else is left, it agrees and shrinks alone, as they may do: koloCommCount tells. Ranks that live are not
  * among them otherwise, even if comm has failed because of them: ranks that have destroyed comm, and ranks to which
  * another link has broken.
