@@ -169,6 +169,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   bool onResult(const MemberPtr& member, Decoder& decoder);
   bool takeInherited(const GatherKey& id, const std::vector<int>& members, std::uint64_t after,
                      const MemberPtr& member) const;
+  bool mayBeInherited(const Gather& gather) const;
   void lookAfterAwaited();
   void tellOfTheDead(const MemberPtr& member);
   void expectNoMoreOf(Member& member);

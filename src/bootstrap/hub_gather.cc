@@ -141,7 +141,8 @@ const Hub::Slot* Hub::missedBy(const Gather& gather) const {
   const auto isHere = [](const Slot& slot) { return slot.state == State::kJoined || slot.state == State::kAwaited; };
   const auto weight = [](const Slot& slot) { return slot.state != State::kDead ? 1 : !slot.known.empty() ? 2 : 3; };
   const Slot* missed = nullptr;
-  for (std::size_t i = 0; i < gather.parts.size() && gone_ != 0; ++i) {
+  if (gone_ == 0 || mayBeInherited(gather)) return missed;
+  for (std::size_t i = 0; i < gather.parts.size(); ++i) {
     const Slot& slot = slots_[static_cast<std::size_t>(gather.members[i])];
     if (gather.parts[i].from != nullptr || isHere(slot)) continue;
     if (missed == nullptr || weight(slot) > weight(*missed)) missed = &slot;

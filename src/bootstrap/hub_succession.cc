@@ -225,6 +225,18 @@ bool Hub::takeInherited(const GatherKey& id, const std::vector<int>& members, st
   return true;
 }
 
+// An earlier hub may have ended it before its own end, and a rank that is still to say so has the result: a death since
+// then does not end it otherwise for those that have not.
+bool Hub::mayBeInherited(const Gather& gather) const {
+  const auto isRepeated = [](const Contribution& part) { return part.from != nullptr && part.after != kNeverAsked; };
+  const auto mayTell = [this](int rank) {
+    const Slot& slot = slots_[static_cast<std::size_t>(rank)];
+    return slot.state == State::kAwaited || (slot.state == State::kJoined && !slot.member->isBack);
+  };
+  return unreturned_ > 0 && std::any_of(gather.parts.begin(), gather.parts.end(), isRepeated) &&
+         std::any_of(gather.members.begin(), gather.members.end(), mayTell);
+}
+
 bool Hub::onFinished(const MemberPtr& member, Decoder& decoder) {
   if (!isSuccessor_ || member->isBack || !decoder.done()) return false;
   expectNoMoreOf(*member);
@@ -236,6 +248,7 @@ void Hub::expectNoMoreOf(Member& member) {
   if (!isSuccessor_ || member.isBack) return;
   expectOneLess();
   member.isBack = true;
+  (void)insist([this] { failHopelessGathers(); });
 }
 
 // With the last one, nobody asks for results of an earlier hub any more, and those who have asked have them when what

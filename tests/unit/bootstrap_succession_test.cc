@@ -340,6 +340,21 @@ TEST_CASE("a result that is gone with the rank that had it fails the request", "
   CHECK(contains(why, "died"));
 }
 
+TEST_CASE("a result outlives a rank that has ended with the hub, and no death comes before it", "[bootstrap]") {
+  const bool isThere = GENERATE(true, false);
+  const auto own = static_cast<std::uint32_t>(::getpid());
+  const NextHub hub(Succession{3, true, {{0, endedPid(), "nobody's"}, {1, own, ""}, {2, own, ""}}});
+  RawRank one(hub, 1), two(hub, 2);
+  one.returns().asks(7, upTo(3), "x", true).isBack();
+  REQUIRE(one.hear(Frame::kDeaths).has_value());
+  two.returns();
+  if (isThere) two.brings(7, {"a", "b", "c"}, upTo(3));
+  two.isBack();
+  const std::string told = one.hearsResult();
+  if (isThere) CHECK(told == "abc");
+  else CHECK(contains(told, "rank 0 (pid "));
+}
+
 TEST_CASE("of two ranks that have a result the second one gives it if the first one dies while it does",
           "[bootstrap]") {
   const NextHub hub(3);
