@@ -418,6 +418,31 @@ TEST_CASE("a group that is made again while the hub ends is not that of before",
   leaveAll(controls);
 }
 
+TEST_CASE("what a rank has withdrawn from a hub that answers no more is no part of what it asks the next one",
+          "[bootstrap][threads]") {
+  Child maker("hub alone", 0, 3, "");
+  const std::vector<ControlPtr> controls = joinAll(unhex(maker.line()), 3);
+  const auto meet = [&](int i, const std::string& mine, Interrupt* interrupt) {
+    const Blobs all = controls[static_cast<std::size_t>(i)]->allGather(9, 1, upTo(3), i, mine, kPatienceMs, interrupt);
+    return all.ok() ? all.value()[0] + all.value()[1] + all.value()[2] : all.status().message();
+  };
+  maker.stop();
+  Interrupt interrupt;
+  std::string told[3];
+  std::thread first([&] { told[0] = meet(0, "x", &interrupt); });
+  std::this_thread::sleep_for(50ms);  // any order will do: mostly it has asked
+  interrupt.raise(error(koloAborted, "enough"));
+  first.join();
+  CHECK(told[0] == "enough");
+  std::thread anew([&] { told[0] = meet(0, "a", nullptr); });
+  std::this_thread::sleep_for(50ms);  // and mostly it waits again
+  maker.kill();
+  onThreads(2, [&](int i) { told[i + 1] = meet(i + 1, i == 0 ? "b" : "c", nullptr); });
+  anew.join();
+  for (const std::string& each : told) CHECK(each == "abc");
+  leaveAll(controls);
+}
+
 TEST_CASE("results that a rank invents end nobody else's return", "[bootstrap]") {
   const NextHub hub(3);
   RawRank zero(hub, 0), one(hub, 1), two(hub, 2);
