@@ -13,6 +13,7 @@
 
 #include "process/job.h"
 #include "process/roles.h"
+#include "process/together.h"
 #include "support/seed.h"
 
 using namespace kolo::test;
@@ -46,38 +47,6 @@ struct Survivor {
   }
 };
 
-koloResult_t addUp(koloComm_t comm, int ranks, std::size_t count) {
-  std::vector<int> ones(count, 1), sums(count);
-  const koloResult_t result = koloAllReduce(ones.data(), sums.data(), count, koloInt32, koloSum, comm, nullptr);
-  if (result == koloSuccess) MUST(sums == std::vector<int>(count, ranks));
-  return result;
-}
-
-// One of the things that ranks do together. A split is one of a group, which is thrown away with it: ranks of which
-// some have begun a split that came to nothing cannot shrink their communicator afterwards.
-koloResult_t work(const Survivor& rank, int round) {
-  if (round % 4 == 0) return addUp(rank.comm, rank.ranks, 10);
-  if (round % 4 == 1) return addUp(rank.comm, rank.ranks, 1 << 19);
-  if (round % 4 == 2) {
-    koloWindow_t window = nullptr;
-    void* memory = nullptr;
-    MUST_OK(koloMemAlloc(&memory, 1 << 16));
-    koloResult_t result = koloWindowRegister(rank.comm, memory, 1 << 16, &window);
-    if (result == koloSuccess) result = koloWindowDeregister(rank.comm, window);
-    MUST_OK(koloMemFree(memory));
-    return result;
-  }
-  std::vector<int> members;
-  for (int each = rank.ranks; each-- > 0;) members.push_back(each);
-  koloComm_t group = nullptr, part = nullptr;
-  koloResult_t result = koloCommCreateGroup(rank.comm, members.data(), rank.ranks, "all", &group, nullptr);
-  if (result == koloSuccess) result = koloCommSplit(group, 0, 0, &part, nullptr);
-  if (result == koloSuccess) result = addUp(part, rank.ranks, 10);
-  if (part != nullptr) (void)koloCommDestroy(part);
-  if (group != nullptr) (void)koloCommDestroy(group);
-  return result;
-}
-
 // Of the reason of a failure: by its rank in the job, or in the communicator.
 void expectCulprit(const Survivor& rank, koloResult_t result) {
   const std::string why = koloGetLastError(nullptr);
@@ -100,7 +69,7 @@ void shrink(Survivor& rank) {
   } while (koloCommShrink(rank.comm, excluded.data(), static_cast<int>(excluded.size()), &rest, nullptr) != 0);
   (void)koloCommDestroy(rank.comm);
   rank.comm = rest;
-  MUST_OK(koloCommCount(rest, &rank.ranks));
+  rank.ranks = ranksOf(rest);
 }
 
 // arguments: the path of the parent's file
@@ -115,15 +84,14 @@ int outlive(const std::vector<std::string>& arguments) {
   rank.ends = map(fileno(file));
   MUST(rank.ends != nullptr);
   MUST_OK(koloCommInitFromEnv(&rank.comm, nullptr));
-  MUST_OK(koloCommCount(rank.comm, &rank.ranks));
-  rank.all = rank.ranks;
+  rank.all = rank.ranks = ranksOf(rank.comm);
   std::printf("ready\n");
   std::fflush(stdout);
   while (rank.ranks > 1) {
     koloResult_t result = koloSuccess;
     for (int round = 0; result == koloSuccess; ++round) {
       rank.endIfWanted();
-      result = work(rank, round);
+      result = workTogether(rank.comm, round);
     }
     std::printf("failed: %s\n", koloGetLastError(nullptr));
     std::fflush(stdout);
@@ -132,7 +100,7 @@ int outlive(const std::vector<std::string>& arguments) {
     std::printf("%d are left\n", rank.ranks);
     std::fflush(stdout);
   }
-  MUST_OK(addUp(rank.comm, 1, 10));
+  MUST_OK(addOnes(rank.comm, 10));
   return koloCommDestroy(rank.comm);
 }
 KOLO_ROLE(outlive);

@@ -8,6 +8,7 @@
 
 #include "process/job.h"
 #include "process/roles.h"
+#include "process/together.h"
 
 using namespace kolo::test;
 
@@ -77,38 +78,13 @@ void failBy(koloComm_t comm, int culprit) {
   MUST(has(koloGetLastError(nullptr), "rank " + std::to_string(culprit) + " (pid "));
 }
 
-// What ranks that are left make together.
-void makeAll(koloComm_t comm) {
-  int rank = -1, ranks = 0, sum = 0, one = 1;
-  MUST_OK(koloCommUserRank(comm, &rank));
-  MUST_OK(koloCommCount(comm, &ranks));
-  MUST_OK(koloAllReduce(&one, &sum, 1, koloInt32, koloSum, comm, nullptr));
-  MUST(sum == ranks);
-  koloComm_t half = nullptr, group = nullptr;
-  MUST_OK(koloCommSplit(comm, rank % 2, rank, &half, nullptr));
-  MUST_OK(koloBarrier(half, nullptr));
-  MUST_OK(koloCommDestroy(half));
-  std::vector<int> all;
-  for (int each = ranks; each-- > 0;) all.push_back(each);
-  MUST_OK(koloCommCreateGroup(comm, all.data(), ranks, "left", &group, nullptr));
-  MUST_OK(koloBarrier(group, nullptr));
-  MUST_OK(koloCommDestroy(group));
-  void* memory = nullptr;
-  koloWindow_t window = nullptr;
-  MUST_OK(koloMemAlloc(&memory, 1 << 16));
-  MUST_OK(koloWindowRegister(comm, memory, 1 << 16, &window));
-  MUST_OK(koloWindowDeregister(comm, window));
-  MUST_OK(koloMemFree(memory));
-}
-
 // Ranks 0, 1, ... are killed one after the other, and those that are left go on without, down to the last.
 int outliveAll(const std::vector<std::string>&) {
   koloComm_t comm = nullptr;
   MUST_OK(koloCommInitFromEnv(&comm, nullptr));
-  int ranks = 0;
-  MUST_OK(koloCommCount(comm, &ranks));
+  const int ranks = ranksOf(comm);
   for (int culprit = 0; culprit < ranks - 1; ++culprit) {
-    makeAll(comm);
+    for (int round = 0; round < 4; ++round) MUST_OK(workTogether(comm, round));
     std::printf("%d is next\n", culprit);
     std::fflush(stdout);
     failBy(comm, culprit);
@@ -118,7 +94,7 @@ int outliveAll(const std::vector<std::string>&) {
     koloCommDestroy(comm);
     comm = rest;
   }
-  makeAll(comm);
+  for (int round = 0; round < 4; ++round) MUST_OK(workTogether(comm, round));
   return koloCommDestroy(comm);
 }
 KOLO_ROLE(outliveAll);
