@@ -133,7 +133,6 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   void seekAt(Clock::time_point when);
   bool tryStandby(const Neighbour& at);
   void returnBy(const std::optional<Session>& session, Socket socket);
-  void sayAll();
   void loseForGood(std::string_view why);
   void endAllWithHub(std::string_view why);
   std::vector<SharedFrame> allToSay() const;

@@ -58,7 +58,11 @@ bool MemberLink::onReturned(Decoder& decoder) {
   hub_.name = fmt::format("pid {} on {}", pid, host);
   hub_.is = "which has relayed the job's messages";
   hub_.ranks = std::move(ranks);
-  hub_.knows.clear();
+  // All ranks in it know how the last hub has ended, and may end themselves because of that.
+  if (!search_.after.empty()) {
+    hub_.knows = search_.afterKnown.empty() ? search_.after : search_.afterKnown;
+    hub_.knowsAt = Clock::now();
+  }
   search_.hasReturned = true;
   search_.until = {};
   return true;

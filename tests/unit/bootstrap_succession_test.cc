@@ -690,6 +690,31 @@ TEST_CASE("exchanges go on while hub after hub is killed", "[bootstrap][threads]
   leaveAll({controls[2], controls[3]});
 }
 
+TEST_CASE("the end of hub after hub because of one death names that death", "[bootstrap]") {
+  Child zero("hub", 0, 5, "");
+  const koloUniqueId id = unhex(zero.line());
+  Child one("rank", 1, 5, hex(id)), four("rank", 4, 5, hex(id));
+  std::vector<ControlPtr> controls(5);
+  onThreads(2, [&](int i) {
+    if (Result<ControlPtr> joined = join(id, i + 2, 5, kPatienceMs); joined.ok())
+      controls[static_cast<std::size_t>(i) + 2] = joined.take();
+  });
+  REQUIRE((controls[2] != nullptr && controls[3] != nullptr));
+  Inbox inbox;
+  controls[2]->subscribe(1, upTo(5), inbox.callback());
+  const std::string cause = fmt::format("rank 4 (pid {} on ", four.pid());
+  four.kill();
+  REQUIRE(inbox.waitFor(1, kSoon));
+  std::size_t ended = 1;
+  for (Child* const hub : {&zero, &one}) {
+    hub->kill();
+    CHECK(exchangesDone(controls[2], controls[3], ended) == 2);  // by the next one
+    REQUIRE(inbox.waitFor(++ended, kSoon));
+    CHECK(contains(inbox.all().back().why.message(), cause));
+  }
+  leaveAll(controls);
+}
+
 TEST_CASE("a rank whose connection breaks while the hub lives is the one that is lost, and is no next hub",
           "[bootstrap][threads]") {
   Child maker("hub alone", 0, 4, "");
