@@ -304,8 +304,8 @@ typedef struct {
 
 /* Makes a unique id and starts its rendezvous in this process.
  * The rendezvous listens on the address of KOLO_INTERFACE or, by default, on all addresses of this host. The rank
- * that uses the id as rank 0 need not be in this process. This process must live until all ranks have joined, and it
- * relays control messages while it lives.
+ * that uses the id as rank 0 need not be in this process. This process must live until all ranks have joined. It relays
+ * control messages, which another process does after its end where all ranks are on one host (src/bootstrap/README.md).
  * With KOLO_SECRET set, which all ranks then need, the id contains no secret. Otherwise whoever holds it may join.
  * Parameters: uniqueId: place for the id.
  * Errors: koloSystemError (no socket, no thread). koloInvalidEnvironment, also where the launcher says that the
@@ -388,8 +388,8 @@ KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, i
 /* Makes an id by which new processes join the ranks of comm, in koloCommGrow.
  * One rank of comm calls it, and hands the id to the new processes by any channel. All that koloGetUniqueId says of its
  * id holds for this one: the process of this rank must live until all have joined, and relays the control messages of
- * the new communicator while it lives. An id serves one koloCommGrow. Whoever has it may join by any number. An id that
- * nobody uses keeps a listening socket until the process ends.
+ * the new communicator. An id serves one koloCommGrow. Whoever has it may join by any number. An id that nobody uses
+ * keeps a listening socket until the process ends.
  * Parameters: uniqueId: place for the id.
  * Errors: those of koloGetUniqueId. The failure of comm, if it has failed. */
 KOLO_API koloResult_t koloCommGetUniqueId(koloComm_t comm, koloUniqueId* uniqueId);
@@ -528,8 +528,9 @@ KOLO_API koloResult_t koloCommRevoke(koloComm_t comm, const char* reason);
 KOLO_API koloResult_t koloCommAbort(koloComm_t comm);
 /* Agrees on flags among the ranks of comm that live. Collective over these ranks.
  * It works when comm has failed or was revoked, and gives all survivors the same flags and the same result, whoever
- * dies meanwhile. The exception is the process that relays control messages (koloGetUniqueId): if it ends during the
- * call, or a rank's connection to it does, some ranks may have a result, and the rest koloUnreachable.
+ * dies meanwhile. With all ranks of the unique id on one host, this holds also for the process that relays control
+ * messages (koloGetUniqueId). With several hosts it is the exception: if it ends during the call, some ranks may have a
+ * result, and the rest koloUnreachable. So may a rank whose connection to it breaks while it lives, on one host too.
  * For flags of a communicator that works, koloVote is faster.
  * Parameters: flags: the caller's flags, in host memory on every communicator. The call writes the bitwise AND of the
  * flags of all ranks that took part. A rank that dies before it has given its flags takes no part.
@@ -545,9 +546,9 @@ KOLO_API koloResult_t koloCommAbort(koloComm_t comm);
  *     have called, maybe on that rank alone.
  *   - koloTimeout names the ranks that live and have not called. koloMismatch if a rank calls koloCommShrink; if that
  *     one excludes ranks that live, after KOLO_INIT_TIMEOUT_MS, and koloTimeout on some ranks.
- *   - koloUnreachable if a rank has left the job, or the process that relays control messages has ended or did not
- *     answer in time. In the last case the rank that got no answer takes part in no agreement on comm any more, and
- *     the others are told.
+ *   - koloUnreachable if a rank has left the job, or the process that relays control messages did not answer in time,
+ *     or has ended and no other has its place. In the second case the rank that got no answer takes part in no
+ *     agreement on comm any more, and the others are told.
  *   - koloOutOfMemory on a rank that has no memory for its part, and that or koloUnreachable on the others. If the
  *     memory is missing when the ranks have agreed, on that rank alone, which takes part in no agreement any more.
  *   - koloInvalidUsage inside a group.
@@ -558,10 +559,11 @@ KOLO_API koloResult_t koloCommAgree(koloComm_t comm, uint64_t* flags);
 KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* asyncError);
 /* Tells which ranks of comm have died, as far as this rank has been told, and acknowledges that (koloCommAgree).
  * koloCommShrink leaves them out. A rank whose host has been silent for KOLO_SILENCE_MS counts as dead, and so does one
- * whose connection to the process of rank 0 has broken. That one takes the ranks of rank 0's process for dead in turn.
- * If nobody else is left, it agrees and shrinks alone, as they may do: koloCommCount tells. Ranks that live are not
- * among them otherwise, even if comm has failed because of them: ranks that have destroyed comm, and ranks to which
- * another link has broken.
+ * whose connection to the relaying process (koloGetUniqueId) has broken. On the host of that process, this one is told
+ * of itself, and agrees on nothing any more. On another host it takes the ranks of that process for dead in turn; if
+ * nobody else is left, it agrees and shrinks alone, as they may do: koloCommCount tells. Ranks that live are not among
+ * them otherwise, even if comm has failed because of them: ranks that have destroyed comm, and ranks to which another
+ * link has broken.
  * Parameters:
  *   ranks  place for n ranks of comm; the call writes as many as have died, in ascending order
  *   count  place for their number */

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -53,7 +54,11 @@ void Bias::give() {
       ofThisProcess<Threads>().giveBack(thread);
     }
   };
-  if (thisThread == nullptr) thisThread = ofThread<Lease>().thread;
+  try {
+    if (thisThread == nullptr) thisThread = ofThread<Lease>().thread;
+  } catch (const std::bad_alloc&) {
+    return;  // the thread goes without, as where another one has it
+  }
   if (owner_.load(std::memory_order_relaxed) != nullptr || isRefused.load(std::memory_order_relaxed)) return;
   last_.store(thisThread, std::memory_order_relaxed);  // visible to the thread that is served after this turn
   Thread* nobody = nullptr;

@@ -1,5 +1,7 @@
 #include "bootstrap/channel.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -42,6 +44,11 @@ void Channel::send(SharedFrame frame) {
 
 void Channel::push() {
   if (socket_.valid()) flush();
+}
+
+bool Channel::hasArrived() const {
+  int under = 0;
+  return !socket_.valid() || (!hasOutput() && (::ioctl(socket_.fd(), SIOCOUTQ, &under) != 0 || under == 0));
 }
 
 void Channel::close() {

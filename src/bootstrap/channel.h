@@ -19,6 +19,8 @@
 namespace kolo::bootstrap {
 
 using SharedFrame = std::shared_ptr<const std::string>;
+inline SharedFrame shared(Encoder& frame) { return std::make_shared<const std::string>(frame.take()); }
+inline SharedFrame shared(Encoder&& frame) { return shared(frame); }
 
 constexpr std::size_t kMaxQueuedBytes = std::size_t{1} << 30;
 
@@ -38,8 +40,12 @@ class Channel final : public Source, public std::enable_shared_from_this<Channel
   void send(SharedFrame frame);
   void send(std::string frame) { send(std::make_shared<const std::string>(std::move(frame))); }
   // Gives the kernel now what it takes of what is queued; neither callback runs. What it has taken arrives even if this
-  // process ends at once: the other end reads it before it finds the end.
+  // process ends at once, and the other end reads it before it finds the end; but of TCP, what is not in the other
+  // end's kernel yet is lost where either end has sent what the other has not read.
   void push();
+  // All that was sent is in the other end's kernel, or the connection is closed. Within the host, where there is one
+  // kernel, also false until the other end has read it.
+  bool hasArrived() const;
   // Closes now; what is queued is dropped.
   void close();
   // Closes when all that is queued is with the kernel. Input is ignored from now on.

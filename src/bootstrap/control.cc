@@ -34,9 +34,8 @@ std::uint32_t patience(int timeoutMs) { return timeoutMs > 0 ? static_cast<std::
 class MemberControl final : public Control {
  public:
   // hub: where it is, for messages
-  MemberControl(Reactor& reactor, std::shared_ptr<MemberLink> link, const Secret& secret, int rank, int ranks,
-                std::string hub)
-      : reactor_(reactor), link_(std::move(link)), secret_(secret), rank_(rank), ranks_(ranks), hub_(std::move(hub)) {}
+  MemberControl(Reactor& reactor, std::shared_ptr<MemberLink> link, int rank, int ranks, std::string hub)
+      : reactor_(reactor), link_(std::move(link)), rank_(rank), ranks_(ranks), hub_(std::move(hub)) {}
   ~MemberControl() override {
     (void)insist([this] { (void)reactor_.call([this] { link_->close(); }); });
   }
@@ -66,10 +65,7 @@ class MemberControl final : public Control {
   }
 
   void reportFailure(std::uint64_t key, const Failure& failure, std::uint64_t family) override {
-    (void)reactor_.call([&] {
-      tellHubHere(secret_, rank_, failure.why.message());
-      link_->report(key, failure, family != 0 ? family : key);
-    });
+    (void)reactor_.call([&] { link_->report(key, failure, family != 0 ? family : key); });
   }
 
   std::shared_ptr<Answer> ask(std::uint64_t key, int rank, std::string_view question) override {
@@ -102,7 +98,6 @@ class MemberControl final : public Control {
   const InUse inUse_;
   Reactor& reactor_;
   std::shared_ptr<MemberLink> link_;
-  Secret secret_;
   int rank_;
   int ranks_;
   std::string hub_;
@@ -133,24 +128,18 @@ Result<std::vector<std::string>> MemberControl::allGather(std::uint64_t key, std
   exchange->blobs.resize(members.size());
   exchange->index = static_cast<std::uint32_t>(index);
   const std::uint32_t patienceMs = patience(timeoutMs);
-  const auto deadline = Clock::now() + std::chrono::milliseconds(patienceMs) + kAnswerGrace;
-  const auto request = std::make_shared<const std::string>(frame(Frame::kGather)
-                                                               .number(key)
-                                                               .number(sequence)
-                                                               .number(exchange->index)
-                                                               .number(patienceMs)
-                                                               .ranks(members)
-                                                               .text(mine)
-                                                               .take());
+  exchange->timeoutMs = patienceMs;
+  exchange->deadline = Clock::now() + std::chrono::milliseconds(patienceMs);
+  exchange->members = Encoder().ranks(members).take();
+  exchange->mine = mine;
   const Interrupt::Scope scope(interrupt, exchange->over);
   if (interrupt != nullptr && interrupt->isRaised()) return exchange->over.status();
-  const bool posted = reactor_.post([link = link_, id = MemberLink::ExchangeKey(key, sequence), exchange, request] {
-    link->gather(id, exchange, request);
-  });
+  const bool posted = reactor_.post(
+      [link = link_, id = MemberLink::ExchangeKey(key, sequence), exchange] { link->gather(id, exchange); });
   if (!posted) return error(koloInvalidUsage, "the process is exiting");
   const bool isOver = [&] {
     const WhileLent lent;
-    return exchange->over.wait(deadline);
+    return exchange->over.wait(exchange->deadline + kAnswerGrace);
   }();
   // After an interruption the exchange may be over for the reactor, too: it then has nothing to withdraw.
   if (!isOver || (interrupt != nullptr && interrupt->isRaised()))
@@ -164,27 +153,23 @@ Result<std::vector<std::string>> MemberControl::allGather(std::uint64_t key, std
   return std::move(exchange->blobs);
 }
 
-std::string joinFrame(int rank, int ranks, int timeoutMs, Clock::time_point deadline) {
+// standby: this rank's; null: it has none.
+std::string joinFrame(int rank, int ranks, int timeoutMs, Clock::time_point deadline, const Standby* standby) {
   const Identity& process = processIdentity();
-  return frame(Frame::kJoin)
-      .number(static_cast<std::int32_t>(rank))
-      .number(static_cast<std::int32_t>(ranks))
-      .number(static_cast<std::uint32_t>(KOLO_VERSION_CODE))
-      .number(static_cast<std::uint32_t>(::getpid()))
-      .number(static_cast<std::uint32_t>(millisecondsUntil(deadline)))
-      .number(patience(timeoutMs))
+  return frame(Frame::kJoin, static_cast<std::int32_t>(rank), static_cast<std::int32_t>(ranks),
+               static_cast<std::uint32_t>(KOLO_VERSION_CODE), static_cast<std::uint32_t>(::getpid()),
+               static_cast<std::uint32_t>(millisecondsUntil(deadline)), patience(timeoutMs))
       .raw({reinterpret_cast<const char*>(process.data()), process.size()})
+      .number(placeIdentity())
+      .text(standby != nullptr ? standby->name() : std::string())
       .text(hostName())
       .take();
 }
 
 std::string declineFrame(int rank, int ranks, const Status& why) {
-  return frame(Frame::kDecline)
-      .number(static_cast<std::int32_t>(rank))
-      .number(static_cast<std::int32_t>(ranks))
-      .number(static_cast<std::uint32_t>(::getpid()))
-      .text(hostName())
-      .text(std::string_view(why.message()).substr(0, kMaxBlobBytes))
+  return frame(Frame::kDecline, static_cast<std::int32_t>(rank), static_cast<std::int32_t>(ranks),
+               static_cast<std::uint32_t>(::getpid()), hostName(),
+               std::string_view(why.message()).substr(0, kMaxBlobBytes))
       .take();
 }
 
@@ -259,12 +244,14 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
   }
   const Result<Reactor*> reactor = Reactor::get();
   if (!reactor.ok()) return declineAt(dialled.value(), rank, ranks, reactor.status());
+  std::shared_ptr<Standby> standby;
+  (void)reactor.value()->call([&] { standby = Standby::open(*reactor.value()); });
   // On this thread, so that the hub knows who it is that goes away if the reactor cannot serve the connection.
-  if (!tell(dialled.value(), joinFrame(rank, ranks, timeoutMs, deadline), deadline + kAnswerGrace)) {
+  if (!tell(dialled.value(), joinFrame(rank, ranks, timeoutMs, deadline, standby.get()), deadline + kAnswerGrace)) {
     return error(koloUnreachable, "the job's hub at {} closed the connection before rank {} had joined",
                  dialled.value().where, rank);
   }
-  const auto link = std::make_shared<MemberLink>(*reactor.value(), rank);
+  const auto link = std::make_shared<MemberLink>(*reactor.value(), rank, contents.secret, std::move(standby));
   const std::string where = dialled.value().where;
   const bool called =
       reactor.value()->call([&] { link->start(std::move(dialled.value().socket), dialled.value().session); });
@@ -293,8 +280,7 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
   }
   std::string hub;
   (void)reactor.value()->call([&] { hub = fmt::format("{} at {}", link->hubOwner(), where); });
-  return std::shared_ptr<Control>(
-      std::make_shared<MemberControl>(*reactor.value(), link, contents.secret, rank, ranks, std::move(hub)));
+  return std::shared_ptr<Control>(std::make_shared<MemberControl>(*reactor.value(), link, rank, ranks, std::move(hub)));
 }
 
 }  // namespace

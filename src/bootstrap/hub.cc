@@ -11,16 +11,13 @@ namespace kolo::bootstrap {
 namespace {
 
 constexpr auto kFailedJobKept = std::chrono::seconds(60);  // so that late ranks are told why
-// Of the texts of failures that a rank knows of. The farewells of all ranks of a job are to fit in a frame.
-constexpr std::size_t kMostKnownBytes = 300;
-
-SharedFrame shared(Encoder& encoder) { return std::make_shared<const std::string>(encoder.take()); }
 
 }  // namespace
 
 void Hub::admit(Socket&& socket, const Session& session) {
   std::set<MemberPtr> admitted{std::make_shared<Member>()};
   const MemberPtr member = *admitted.begin();
+  member->pid = static_cast<std::uint32_t>(processAt(socket.fd()).pid);  // as the kernel says, where it does
   member->channel = std::make_shared<Channel>(reactor_, std::move(socket), session);
   unjoined_.merge(admitted);  // from here on nothing throws
   const Status started = withoutExceptions([&, self = shared_from_this()] {
@@ -50,8 +47,10 @@ void Hub::hasRefused(const std::string& where) {
 bool Hub::onFrame(const MemberPtr& member, std::string_view bytes) {
   Decoder decoder(bytes);
   const auto kind = static_cast<Frame>(decoder.number<std::uint8_t>());
+  if (member->rank < 0 && isSuccessor_) return kind == Frame::kReturn && onReturn(member, decoder);
   if (kind == Frame::kDecline) return onDecline(member, decoder);
   if (member->rank < 0) return kind == Frame::kJoin && onJoin(member, decoder);
+  if (member->isLeaving) return true;
   if (kind == Frame::kLeave) {
     onLeave(member);
     return true;
@@ -65,6 +64,8 @@ bool Hub::onFrame(const MemberPtr& member, std::string_view bytes) {
     case Frame::kReport: return onReport(member, decoder);
     case Frame::kAsk: return onAsk(member, decoder);
     case Frame::kAnswer: return onAnswer(member, decoder);
+    case Frame::kFinished: return onFinished(member, decoder);
+    case Frame::kResult: return onResult(member, decoder);
     default: return false;
   }
 }
@@ -77,6 +78,8 @@ bool Hub::onJoin(const MemberPtr& member, Decoder& decoder) {
   const auto leftMs = decoder.number<std::uint32_t>();
   const auto timeoutMs = decoder.number<std::uint32_t>();
   const std::string_view process = decoder.raw(member->process.size());
+  member->place = decoder.number<std::uint64_t>();
+  member->standby = decoder.text();
   member->host = decoder.text();
   if (!decoder.done() || ranks < 1 || ranks > kMaxRanks || rank < 0 || rank >= ranks) return false;
   std::copy(process.begin(), process.end(), member->process.begin());
@@ -154,8 +157,7 @@ void Hub::claim(const MemberPtr& member, int ranks, std::uint32_t leftMs, std::u
 }
 
 void Hub::refuse(const MemberPtr& member, const Status& why) {
-  member->channel->send(
-      frame(Frame::kRefused).number(static_cast<std::int32_t>(why.code())).text(why.message()).take());
+  member->channel->send(frame(Frame::kRefused, static_cast<std::int32_t>(why.code()), why.message()).take());
   member->channel->closeWhenSent();
   member->channel->push();  // before this process's own ranks know, whose program may end it
 }
@@ -212,6 +214,7 @@ void Hub::welcomeAll() {
   welcome.number(static_cast<std::uint32_t>(::getpid())).text(hostName());
   welcome.raw({reinterpret_cast<const char*>(key.data()), key.size()}).ranks(housemates);
   sodium_memzero(key.data(), key.size());
+  tellNeighbours();
   broadcast(shared(welcome), false);
   complete_ = true;
 }
@@ -224,19 +227,48 @@ void Hub::onLeave(const MemberPtr& member) {
   const bool isAfterDeath = member->known.empty() && !lastDeath_.empty();
   std::string farewell = fmt::format("{} has left the job{}", describe(*member),
                                      isAfterDeath ? ", after " + lastDeath_ + " had died" : "");
-  if (complete_ && member->process == processIdentity()) {
-    Encoder news = frame(Frame::kHostLeft);
-    news.number(static_cast<std::int32_t>(rank));
-    broadcast(shared(news), true);
-  }
-  member->channel->send(frame(Frame::kFarewell).take());
-  member->channel->closeWhenSent();
   if (complete_) {
+    leavers_.reserve(leavers_.size() + 1);
+    reactor_.post([self = shared_from_this()] { self->flushLeavers(); });
+    leavers_.push_back(member);
+    member->isLeaving = true;
     goneFromJob(rank, State::kLeft, std::move(farewell));
   } else {
+    member->channel->send(frame(Frame::kFarewell).take());
+    member->channel->closeWhenSent();
     (void)insist([&] {
       fail(rank, expected_, error(koloRemoteError, "{} gave up while ranks were joining", describe(*member)));
     });
+  }
+}
+
+// Of those that are not let go yet, from one of them on.
+SharedFrame Hub::newsOfLeavers(std::size_t first) const {
+  Encoder news = frame(Frame::kLeft, static_cast<std::uint32_t>(leavers_.size() - first));
+  for (std::size_t i = first; i < leavers_.size(); ++i) {
+    const int rank = leavers_[i]->rank;
+    news.number(static_cast<std::int32_t>(rank))
+        .text(slots_[static_cast<std::size_t>(rank)].farewell.substr(0, kMostKnownBytes));
+  }
+  return shared(news);
+}
+
+// All others are told at once of those that have left in this round: whoever finds this hub's process ended knows that
+// their ends are no deaths, as far as the kernel had taken the news. Those that have lost an earlier hub are told when
+// they return (onReturn), and the farewells wait for them.
+void Hub::flushLeavers() {
+  if (toldLeavers_ < leavers_.size()) {
+    broadcast(newsOfLeavers(toldLeavers_), false);
+    for (const Slot& slot : slots_) {
+      if (slot.member != nullptr) slot.member->channel->push();
+    }
+    toldLeavers_ = leavers_.size();
+  }
+  while (!leavers_.empty() && unreturned_ <= 0) {
+    leavers_.back()->channel->send(frame(Frame::kFarewell).take());
+    leavers_.back()->channel->closeWhenSent();
+    leavers_.pop_back();
+    toldLeavers_ = leavers_.size();
   }
 }
 
@@ -249,23 +281,34 @@ void Hub::onClosed(const MemberPtr& member, std::string_view why) {
     return fail(member->rank, expected_,
                 error(koloRemoteError, "{} died while ranks were joining: {}", describe(*member), why));
   }
-  lastDeath_ = describe(*member);
-  std::string farewell = fmt::format("{} died: {}", lastDeath_, why);
+  std::string who = describe(*member);
+  std::string farewell = fmt::format("{} died: {}", who, why);
+  diedInJob(member->rank, std::move(who), std::move(farewell));
+}
+
+// REQUIRES: as of goneFromJob. Throws before anything has happened.
+void Hub::diedInJob(int rank, std::string who, std::string farewell) {
   newlyDead_.reserve(newlyDead_.size() + 1);
   // After the events of this round: deaths of one moment, a node's or a job's, are told in one frame. Posted at each
   // death: deaths that could not be told for want of memory are told with the next one.
   reactor_.post([self = shared_from_this()] { self->flushDeaths(); });
-  newlyDead_.push_back(member->rank);
-  goneFromJob(member->rank, State::kDead, std::move(farewell));
+  newlyDead_.push_back(rank);
+  lastDeath_ = std::move(who);
+  goneFromJob(rank, State::kDead, std::move(farewell));
 }
 
-// REQUIRES: complete_, and the rank is joined. Throws nothing.
+// REQUIRES: complete_, and the rank is joined or awaited. Throws nothing.
 void Hub::goneFromJob(int rank, State state, std::string farewell) {
   Slot& slot = slots_[static_cast<std::size_t>(rank)];
   const MemberPtr member = std::move(slot.member);
-  const bool isOfLate = Clock::now() - member->knownAt < kConsequenceTime;
-  slot = Slot{state, nullptr, std::move(farewell), isOfLate ? std::move(member->known) : std::string()};
-  while (!member->subscriptions.empty()) unsubscribe(member, *member->subscriptions.begin());
+  const bool isOfLate = member != nullptr && Clock::now() - member->knownAt < kConsequenceTime;
+  slot.state = state;
+  slot.farewell = std::move(farewell);
+  if (member != nullptr) {
+    slot.known = isOfLate ? std::move(member->known) : std::string();
+    while (!member->subscriptions.empty()) unsubscribe(member, *member->subscriptions.begin());
+    (void)insist([&] { expectNoMoreOf(*member); });
+  }
   ++gone_;
   (void)insist([&] { failHopelessGathers(); });
   if (--alive_ > 0) return;
@@ -278,6 +321,7 @@ void Hub::goneFromJob(int rank, State state, std::string farewell) {
 }
 
 void Hub::finish() {
+  reactor_.cancel(lookTimer_);
   for (const MemberPtr& late : unjoined_) late->channel->close();
   unjoined_.clear();
   runToldTasks();

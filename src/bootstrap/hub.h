@@ -21,16 +21,20 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
 #include "bootstrap/channel.h"
 #include "bootstrap/process_info.h"
+#include "bootstrap/standby.h"
 #include "bootstrap/subscriptions.h"
 
 namespace kolo::bootstrap {
 
 constexpr int kMaxRanks = 1 << 17;
+// Of the texts of failures that a rank knows of. The farewells of all ranks of a job are to fit in a frame.
+constexpr std::size_t kMostKnownBytes = 300;
 // What a rank may have under way at once. No program of threads that wait has so much.
 constexpr std::size_t kMaxGathersOfRank = 1 << 12, kMaxFamiliesOfRank = 1 << 18;
 
@@ -44,7 +48,9 @@ class Hub : public std::enable_shared_from_this<Hub> {
   // The job failed to form; it will not any more.
   bool failed() const { return !failed_.ok(); }
   // The job has formed, and ranks of it have left or died. Who comes now is of the job's next run.
-  bool isEnding() const { return gone_ > 0; }
+  bool isEnding() const { return gone_ > 0 && !isSuccessor_; }
+  // Takes the place of the hub that the ranks have lost. They return one by one, and say what they wait for.
+  void succeed(const Succession& succession);
   // The job, of so many ranks, will not form, and why, which this rank knows; of one that has formed nothing comes of
   // this.
   void fail(int rank, int ranks, const Status& why);
@@ -64,12 +70,26 @@ class Hub : public std::enable_shared_from_this<Hub> {
   void hasRefused(const std::string& where);
 
  private:
+  using GatherKey = std::pair<std::uint64_t, std::uint64_t>;                 // key, sequence
+  using ResultKey = std::tuple<GatherKey, std::vector<int>, std::uint64_t>;  // members, number
+  // Of a rank that returns: the result that it is just telling, and how many it has told.
+  struct Brought {
+    ResultKey id;
+    std::vector<SharedFrame> frames;
+    std::uint32_t have = 0;  // blobs
+    std::size_t results = 0;
+  };
   struct Member {
     std::shared_ptr<Channel> channel;
     int rank = -1;  // until it has joined
     std::uint32_t pid = 0;
     std::string host;
     Identity process{};
+    std::uint64_t place = 0;
+    std::string standby;     // its name
+    bool isLeaving = false;  // and is told farewell when the others know
+    bool isBack = false;     // has said all that it has to say after an earlier hub's end
+    Brought brought;
     Reactor::TimerId joinTimer = 0;
     std::set<std::uint64_t> subscriptions;  // families
     std::string known;  // the failures of late that it knows of, the first first: "rank 3 (pid 7 on host) died: ..."
@@ -77,7 +97,8 @@ class Hub : public std::enable_shared_from_this<Hub> {
   };
   using MemberPtr = std::shared_ptr<Member>;
 
-  enum class State : std::uint8_t { kAbsent, kJoined, kLeft, kDead };
+  // kAwaited: it has not returned after the last hub's end.
+  enum class State : std::uint8_t { kAbsent, kJoined, kAwaited, kLeft, kDead };
   // What ranks have reported for a key.
   struct Reported {
     std::uint64_t family = 0;
@@ -91,6 +112,8 @@ class Hub : public std::enable_shared_from_this<Hub> {
     MemberPtr member;      // while joined
     std::string farewell;  // of those left or dead: why nothing comes from it any more
     std::string known;     // of those: the failures that it knew of before, of which its end may be the consequence
+    Neighbour neighbour;   // of those that are awaited
+    bool hasLeft = false;  // of those, as far as the ranks that have returned know
     std::string words() const { return known.empty() ? farewell : farewell + ", after " + known; }
   };
 
@@ -98,13 +121,19 @@ class Hub : public std::enable_shared_from_this<Hub> {
     MemberPtr from;  // null: none yet, or withdrawn
     std::string blob;
     Reactor::TimerId timer = 0;
+    std::uint64_t after = kNeverAsked;  // the last result that its rank had heard of when it asked an earlier hub
   };
   struct Gather {
     std::vector<int> members;
     std::vector<Contribution> parts;  // by index
     std::size_t have = 0;
   };
-  using GatherKey = std::pair<std::uint64_t, std::uint64_t>;  // key, sequence
+  struct Question {
+    std::uint64_t key, number;
+    std::int32_t rank;  // that is asked
+    std::string text;
+    Clock::time_point until;  // for which the rank is awaited
+  };
 
   bool onFrame(const MemberPtr& member, std::string_view bytes);
   void onClosed(const MemberPtr& member, std::string_view why);
@@ -121,8 +150,11 @@ class Hub : public std::enable_shared_from_this<Hub> {
   void runToldTasks();
   void welcomeAll();
   void onLeave(const MemberPtr& member);
+  void flushLeavers();
+  SharedFrame newsOfLeavers(std::size_t first) const;
   void finish();
   void goneFromJob(int rank, State state, std::string farewell);
+  void diedInJob(int rank, std::string who, std::string farewell);
   void flushDeaths();
   void tellOutsiders(const Member& member);
   void note(Member& member, const std::string& failure, const std::string& before = {});
@@ -130,15 +162,31 @@ class Hub : public std::enable_shared_from_this<Hub> {
   static std::string describe(const Member& member);
   void broadcast(const SharedFrame& frame, bool outsidersOnly);
 
+  // After the end of an earlier hub: hub_succession.cc
+  void tellNeighbours();
+  bool onReturn(const MemberPtr& member, Decoder& decoder);
+  bool onFinished(const MemberPtr& member, Decoder& decoder);
+  bool onResult(const MemberPtr& member, Decoder& decoder);
+  bool takeInherited(const GatherKey& id, const std::vector<int>& members, std::uint64_t after,
+                     const MemberPtr& member) const;
+  bool mayBeInherited(const Gather& gather) const;
+  void lookAfterAwaited();
+  void tellOfTheDead(const MemberPtr& member);
+  void expectNoMoreOf(Member& member);
+  void expectOneLess();
+  static std::string describe(const Neighbour& rank);
+
   // Gathers, failures and questions: hub_gather.cc
   bool onGather(const MemberPtr& member, Decoder& decoder);
   Gather& gatherOf(const GatherKey& id, const std::vector<int>& members);
+  void endIfHopeless(const GatherKey& id, const MemberPtr& member);
   bool hasTooMany(const MemberPtr& member) const;
   bool onWithdraw(const MemberPtr& member, Decoder& decoder);
   bool onSubscribe(const MemberPtr& member, Decoder& decoder);
   bool onUnsubscribe(const MemberPtr& member, Decoder& decoder);
   bool onReport(const MemberPtr& member, Decoder& decoder);
   bool onAsk(const MemberPtr& member, Decoder& decoder);
+  void ask(const MemberPtr& member, const Question& question);
   bool onAnswer(const MemberPtr& member, Decoder& decoder);
   Member* joined(int rank) const;
   void unsubscribe(const MemberPtr& member, std::uint64_t family);
@@ -150,6 +198,8 @@ class Hub : public std::enable_shared_from_this<Hub> {
   std::map<GatherKey, Gather>::const_iterator findRival(const GatherKey& id, int rank) const;
   static Status disagreement(const Gather& one, const Member& member, const std::vector<int>& members);
   static std::string nameReport(int rank, const std::string& message);
+  void settle(const Gather& ended, std::uint64_t number);
+  void settleWhatHasArrived();
   void timeOutContribution(const GatherKey& key, std::size_t index, std::uint32_t timeoutMs);
   void withdraw(const GatherKey& key, std::size_t index);
   static std::vector<int> missingRanks(const Gather& gather);
@@ -172,10 +222,23 @@ class Hub : public std::enable_shared_from_this<Hub> {
   std::vector<Slot> slots_;  // by rank; sized by the first to join
   std::set<MemberPtr> unjoined_;
   std::vector<int> newlyDead_;
+  std::vector<MemberPtr> leavers_;  // not told farewell yet
+  std::size_t toldLeavers_ = 0;     // of whom the others have been told
   std::map<GatherKey, Gather> gathers_;
   std::unordered_map<std::uint64_t, std::set<MemberPtr>> subscribers_;  // by family
   std::unordered_map<std::uint64_t, Reported> failures_;                // by key
   std::deque<std::uint64_t> failedKeys_;                                // oldest first
+  // All ranks are in this place, so another hub may take this one's place.
+  bool isWhole_ = false;
+  std::shared_ptr<Standby> standby_;                                        // by which ranks know that this hub lives
+  std::uint64_t firstResult_ = 0, lastResult_ = 0, settled_ = 0;            // numbers of results; own: after the first
+  std::deque<std::pair<std::uint64_t, std::vector<MemberPtr>>> unsettled_;  // and who gets them
+  bool isSuccessor_ = false;
+  std::string afterHub_;  // of what the end of a rank that does not return may be the consequence
+  std::map<ResultKey, std::vector<SharedFrame>> inherited_;  // results of earlier hubs
+  Reactor::TimerId lookTimer_ = 0;
+  std::chrono::milliseconds lookPause_{10};
+  int unreturned_ = 0;  // ranks that may still ask for a result of an earlier hub
 };
 
 }  // namespace kolo::bootstrap

@@ -11,6 +11,9 @@ namespace {
 constexpr std::size_t kBatchBytes = 64u << 10;
 static_assert(kBatchBytes + kMaxBlobBytes + 64 <= kMaxFrameBytes);
 
+constexpr std::chrono::milliseconds kAskAgain{10};
+constexpr std::chrono::seconds kAwaitAsked{2};
+
 // As a text that can follow "after".
 std::string nameFailure(const std::string& message) { return "a failure: " + message; }
 
@@ -29,6 +32,7 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
   const auto key = decoder.number<std::uint64_t>();
   const auto sequence = decoder.number<std::uint64_t>();
   const GatherKey id(key, sequence);
+  const auto after = decoder.number<std::uint64_t>();
   const std::size_t index = decoder.number<std::uint32_t>();
   const auto timeoutMs = decoder.number<std::uint32_t>();
   const std::vector<int> members = decoder.ranks(slots_.size());
@@ -39,16 +43,14 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
     return false;
   }
   if (hasTooMany(member)) return false;
+  if (takeInherited(id, members, after, member)) return true;
   Gather& gather = gatherOf(id, members);
   if (gather.members != members) {
     const Status why = disagreement(gather, *member, members);
     failGather(id, why, nameFailure(why.message()));
     note(*member, nameFailure(why.message()));
-    member->channel->send(frame(Frame::kGatherFailed)
-                              .number(key)
-                              .number(sequence)
-                              .number(std::int32_t{koloMismatch})
-                              .text(why.message())
+    member->channel->send(frame(Frame::kGatherFailed, key, sequence, std::uint64_t{0}, settled_,
+                                std::int32_t{koloMismatch}, why.message())
                               .take());
     return true;
   }
@@ -59,14 +61,29 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
       Clock::now() + std::chrono::milliseconds(timeoutMs),
       [self = shared_from_this(), id, index, timeoutMs] { self->timeOutContribution(id, index, timeoutMs); });
   part.from = member;
+  part.after = after;
   if (++gather.have == gather.parts.size()) {
     completeGather(id);
     return true;
   }
+  endIfHopeless(id, member);
+  return true;
+}
+
+// Where the exchange to which the member has come cannot complete.
+void Hub::endIfHopeless(const GatherKey& id, const MemberPtr& member) {
+  const Gather& gather = gathers_.at(id);
   // A death comes first: it is the reason of reports and farewells that follow it. A report tells more than the
   // farewell of the rank that made it.
   const Slot* const missed = missedBy(gather);
-  const auto known = failures_.find(key);
+  if (isSuccessor_ && !isWhole_) {
+    const Status why = error(koloRemoteError,
+                             "the process that relayed the messages between the hosts has ended{}, so ranks cannot "
+                             "exchange messages any more",
+                             afterHub_.empty() ? "" : ", with " + afterHub_);
+    return failGather(id, why, nameFailure(why.message()));
+  }
+  const auto known = failures_.find(id.first);
   if (known != failures_.end() && (missed == nullptr || missed->state != State::kDead)) {
     const Status& first = known->second.first;
     failGather(id, first, nameFailure(first.message()));
@@ -78,7 +95,6 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
     failGather(other, why, nameFailure(why.message()));
     failGather(id, why, nameFailure(why.message()));
   }
-  return true;
 }
 
 // Whether the rank waits in more exchanges than a rank can.
@@ -122,11 +138,13 @@ Status Hub::disagreement(const Gather& one, const Member& member, const std::vec
 // A member that will not contribute any more; null: all may. Of several, one that died by itself, or else one that
 // died.
 const Hub::Slot* Hub::missedBy(const Gather& gather) const {
+  const auto isHere = [](const Slot& slot) { return slot.state == State::kJoined || slot.state == State::kAwaited; };
   const auto weight = [](const Slot& slot) { return slot.state != State::kDead ? 1 : !slot.known.empty() ? 2 : 3; };
   const Slot* missed = nullptr;
-  for (std::size_t i = 0; i < gather.parts.size() && gone_ != 0; ++i) {
+  if (gone_ == 0 || mayBeInherited(gather)) return missed;
+  for (std::size_t i = 0; i < gather.parts.size(); ++i) {
     const Slot& slot = slots_[static_cast<std::size_t>(gather.members[i])];
-    if (gather.parts[i].from != nullptr || slot.state == State::kJoined) continue;
+    if (gather.parts[i].from != nullptr || isHere(slot)) continue;
     if (missed == nullptr || weight(slot) > weight(*missed)) missed = &slot;
   }
   return missed;
@@ -135,32 +153,56 @@ const Hub::Slot* Hub::missedBy(const Gather& gather) const {
 void Hub::completeGather(const GatherKey& key) {
   const auto node = gathers_.extract(key);
   const std::vector<Contribution>& parts = node.mapped().parts;
+  settleWhatHasArrived();
+  const std::uint64_t number = isWhole_ ? ++lastResult_ : 0;
   for (const Contribution& part : parts) reactor_.cancel(part.timer);
   for (std::size_t first = 0, end = 0; first < parts.size(); first = end) {
     SharedFrame batch;
     const bool isMade = insist([&] {
       Encoder blobs;
       for (end = first; end < parts.size() && blobs.size() < kBatchBytes; ++end) blobs.text(parts[end].blob);
-      batch = std::make_shared<const std::string>(frame(Frame::kGathered)
-                                                      .number(key.first)
-                                                      .number(key.second)
-                                                      .number(static_cast<std::uint32_t>(first))
-                                                      .number(static_cast<std::uint32_t>(end - first))
-                                                      .raw(blobs.take())
-                                                      .take());
+      batch = shared(frame(Frame::kGathered, key.first, key.second, number, settled_, static_cast<std::uint32_t>(first),
+                           static_cast<std::uint32_t>(end - first))
+                         .raw(blobs.take()));
     });
     if (!isMade) return;
     for (const Contribution& part : parts) (void)insist([&] { part.from->channel->send(batch); });
   }
+  if (number != 0) settle(node.mapped(), number);
+}
+
+// Who has got what this hub has sent, knows, and can tell another hub. What is in a rank's kernel is got: it reads that
+// before it finds this process ended. So nobody has to keep a result that has arrived for all.
+void Hub::settle(const Gather& ended, std::uint64_t number) {
+  std::vector<MemberPtr> receivers;
+  const bool isNoted = insist([&] {
+    receivers.clear();
+    for (const Contribution& part : ended.parts) {
+      if (part.from != nullptr) receivers.push_back(part.from);
+    }
+    unsettled_.emplace_back(number, receivers);
+  });
+  if (!isNoted) isWhole_ = false;  // no further result is kept, and what is kept stays
+  for (const MemberPtr& each : receivers) (void)insist([&] { each->channel->push(); });
+}
+
+// Before a result is told, with which the ranks hear of this. Results of this hub come after those of an earlier one,
+// which some ranks may not have asked for yet.
+void Hub::settleWhatHasArrived() {
+  const auto hasIt = [](const MemberPtr& member) { return member->channel->hasArrived(); };
+  while (isWhole_ && unreturned_ == 0 && !unsettled_.empty()) {
+    const auto& [first, all] = unsettled_.front();
+    if (!std::all_of(all.begin(), all.end(), hasIt)) break;
+    settled_ = first;
+    unsettled_.pop_front();
+  }
 }
 
 void Hub::failGather(const GatherKey& key, const Status& why, const std::string& failure, const std::string& before) {
-  const auto news = std::make_shared<const std::string>(frame(Frame::kGatherFailed)
-                                                            .number(key.first)
-                                                            .number(key.second)
-                                                            .number(static_cast<std::int32_t>(why.code()))
-                                                            .text(why.message())
-                                                            .take());
+  settleWhatHasArrived();
+  const std::uint64_t number = isWhole_ ? ++lastResult_ : 0;
+  const auto news = shared(frame(Frame::kGatherFailed, key.first, key.second, number, settled_,
+                                 static_cast<std::int32_t>(why.code()), why.message()));
   const auto node = gathers_.extract(key);
   for (const Contribution& part : node.mapped().parts) {
     reactor_.cancel(part.timer);
@@ -168,6 +210,7 @@ void Hub::failGather(const GatherKey& key, const Status& why, const std::string&
     (void)insist([&] { note(*part.from, failure, before); });
     (void)insist([&] { part.from->channel->send(news); });
   }
+  if (number != 0) settle(node.mapped(), number);
 }
 
 // Ends the exchanges that wait for a rank that is gone. flushDeaths tells deaths first and then calls this, so that a
@@ -200,11 +243,8 @@ void Hub::timeOutContribution(const GatherKey& key, std::size_t index, std::uint
       fmt::format("waited {} ms (KOLO_INIT_TIMEOUT_MS) for {} {} to take part in an exchange of {} ranks", timeoutMs,
                   missing.size() == 1 ? "rank" : "ranks", describeRanks(missing), found->second.parts.size());
   note(*member, nameFailure(why));
-  member->channel->send(frame(Frame::kGatherFailed)
-                            .number(key.first)
-                            .number(key.second)
-                            .number(static_cast<std::int32_t>(koloTimeout))
-                            .text(why)
+  member->channel->send(frame(Frame::kGatherFailed, key.first, key.second, std::uint64_t{0}, settled_,
+                              static_cast<std::int32_t>(koloTimeout), why)
                             .take());
   // Only this one gives up: others may have more patience, but they cannot count on its blob any more. Last, since what
   // finds no memory is begun again.
@@ -229,7 +269,7 @@ bool Hub::onWithdraw(const MemberPtr& member, Decoder& decoder) {
   const auto found = gathers_.find({key, sequence});
   const bool isThere = found != gathers_.end() && index < found->second.parts.size();  // else over meanwhile
   if (isThere && found->second.parts[index].from == member) withdraw({key, sequence}, index);
-  member->channel->send(frame(Frame::kWithdrawn).number(key).number(sequence).take());
+  member->channel->send(frame(Frame::kWithdrawn, key, sequence).take());
   return true;
 }
 
@@ -266,6 +306,7 @@ std::string Hub::nameReport(int rank, const std::string& message) {
 }
 
 bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
+  const auto number = decoder.number<std::uint64_t>();
   const auto key = decoder.number<std::uint64_t>();
   const auto family = decoder.number<std::uint64_t>();
   const auto code = decoder.number<std::int32_t>();
@@ -288,13 +329,8 @@ bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
   // Of one that gives something up itself everybody has to hear, for no other rank speaks for it.
   if (rank == member->rank ? !known.ofThemselves.insert(rank).second : known.ofOthers++ >= kMaxFailuresPerKey)
     return true;
-  known.frames.push_back(std::make_shared<const std::string>(frame(Frame::kReported)
-                                                                 .number(key)
-                                                                 .number(code)
-                                                                 .number(rank)
-                                                                 .number(std::int32_t{member->rank})
-                                                                 .text(message)
-                                                                 .take()));
+  known.frames.push_back(
+      shared(frame(Frame::kReported, static_cast<std::int32_t>(member->rank), number, key, code, rank, message)));
   const SharedFrame news = known.frames.back();
   if (const auto found = subscribers_.find(family); found != subscribers_.end()) {
     for (const MemberPtr& each : found->second) {
@@ -323,13 +359,25 @@ bool Hub::onAsk(const MemberPtr& member, Decoder& decoder) {
   const auto rank = decoder.number<std::int32_t>();
   const std::string_view question = decoder.text();
   if (!decoder.done()) return false;
-  if (const Member* const asked = joined(rank); asked != nullptr) {
-    asked->channel->send(
-        frame(Frame::kAsked).number(key).number(std::int32_t{member->rank}).number(number).text(question).take());
-  } else {
-    member->channel->send(frame(Frame::kAnswered).number(number).number(rank).text("").take());
-  }
+  ask(member, {key, number, rank, std::string(question), Clock::now() + kAwaitAsked});
   return true;
+}
+
+// A rank that has not returned to this hub yet may answer soon. Of one that has died the asker hears before it is told
+// that nobody answers.
+void Hub::ask(const MemberPtr& member, const Question& question) {
+  const bool isRank = question.rank >= 0 && question.rank < static_cast<int>(slots_.size());
+  if (isRank && slots_[static_cast<std::size_t>(question.rank)].state == State::kAwaited) {
+    if (Clock::now() >= question.until || joined(member->rank) != member.get()) return;
+    reactor_.at(Clock::now() + kAskAgain,
+                [self = shared_from_this(), member, question] { self->ask(member, question); });
+  } else if (const Member* const asked = joined(question.rank); asked != nullptr) {
+    asked->channel->send(
+        frame(Frame::kAsked, question.key, std::int32_t{member->rank}, question.number, question.text).take());
+  } else {
+    flushDeaths();
+    member->channel->send(frame(Frame::kAnswered, question.number, question.rank, "").take());
+  }
 }
 
 bool Hub::onAnswer(const MemberPtr& member, Decoder& decoder) {
@@ -338,7 +386,7 @@ bool Hub::onAnswer(const MemberPtr& member, Decoder& decoder) {
   const std::string_view answer = decoder.text();
   if (!decoder.done()) return false;
   if (const Member* const asker = joined(rank); asker != nullptr) {
-    asker->channel->send(frame(Frame::kAnswered).number(number).number(std::int32_t{member->rank}).text(answer).take());
+    asker->channel->send(frame(Frame::kAnswered, number, std::int32_t{member->rank}, answer).take());
   }
   return true;
 }

@@ -100,8 +100,7 @@ Result<LastWords> LastWords::listen(const Secret& secret, std::uint16_t port, co
 }
 
 void LastWords::tell(const Status& why, int ranks, Clock::time_point deadline) {
-  const std::string words =
-      frame(Frame::kRefused).number(static_cast<std::int32_t>(why.code())).text(why.message()).take();
+  const std::string words = frame(Frame::kRefused, static_cast<std::int32_t>(why.code()), why.message()).take();
   Teller(std::move(socket_), id_.secret, words).run(ranks, deadline);
 }
 

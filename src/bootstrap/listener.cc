@@ -117,6 +117,32 @@ void whenTold(const Secret& secret, const std::function<void()>& task) {
   if (!isHere) task();
 }
 
+std::shared_ptr<Standby> Standby::open(Reactor& reactor) {
+  std::string name;
+  Socket socket = listenByName(name);
+  if (!socket.valid()) return nullptr;
+  const auto listener = std::make_shared<Listener>(reactor, std::uint16_t{0}, LocalAddresses());
+  auto made = std::make_shared<Standby>(reactor, name, listener);
+  listeners().emplace(ListenerKey(0, name), listener);
+  return listener->start(std::move(socket)).ok() ? made : nullptr;
+}
+
+Standby::~Standby() {
+  const auto close = [this] {
+    if (const std::shared_ptr<Listener> listener = listener_.lock()) closeIfEmpty(listener.get());
+  };
+  (void)insist([&] { (void)reactor_.call(close); });
+}
+
+Status Standby::succeed(const Secret& secret, const Succession& succession) {
+  const std::shared_ptr<Listener> listener = listener_.lock();
+  if (listener == nullptr) return error(koloInvalidUsage, "the standby is closed");
+  if (listener->hubOf(tagOf(secret)) != nullptr) return {};
+  KOLO_TRY(listener->addHub(secret));
+  listener->hubOf(tagOf(secret))->succeed(succession);
+  return {};
+}
+
 // A connection during the handshake. The listener lives longer: it drops its strangers when it closes.
 class Listener::Candidate final : public network::Stranger {
  public:

@@ -36,6 +36,29 @@ void whenTold(const Secret& secret, const std::function<void()>& task);
 // other processes have been told when this returns (Hub::hostReports). Reactor thread only.
 void tellHubHere(const Secret& secret, int rank, const std::string& failure);
 
+class Listener;
+// A standby (standby.h): of a rank until it has left, or of a hub. It is closed with this object, or with the hub that
+// it has. Thread safety: reactor thread only, except the destructor.
+class Standby {
+ public:
+  // Null: there is no descriptor for it.
+  static std::shared_ptr<Standby> open(Reactor& reactor);
+  Standby(Reactor& reactor, std::string name, const std::shared_ptr<Listener>& listener)
+      : reactor_(reactor), name_(std::move(name)), listener_(listener) {}
+  ~Standby();
+  Standby(const Standby&) = delete;
+  Standby& operator=(const Standby&) = delete;
+
+  const std::string& name() const { return name_; }
+  // Makes the hub that the job has from now on, if it is not here yet.
+  Status succeed(const Secret& secret, const Succession& succession);
+
+ private:
+  Reactor& reactor_;
+  const std::string name_;
+  const std::weak_ptr<Listener> listener_;
+};
+
 class Listener final : public Source, private network::Acceptor::Owner, public std::enable_shared_from_this<Listener> {
  public:
   Listener(Reactor& reactor, std::uint16_t port, LocalAddresses local)

@@ -7,40 +7,52 @@
 
 namespace kolo::bootstrap {
 
-void MemberLink::start(Socket socket, const Session& session) {
+Status MemberLink::startChannel(Socket socket, const Session& session) {
   channel_ = std::make_shared<Channel>(reactor_, std::move(socket), session);
-  const Status started =
-      channel_->start({.onFrame = [self = shared_from_this()](std::string_view bytes) { return self->onFrame(bytes); },
-                       .onClosed = [self = shared_from_this()](std::string_view why) { self->onClosed(why); }});
+  return channel_->start(
+      {.onFrame = [self = shared_from_this()](std::string_view bytes) { return self->onFrame(bytes); },
+       .onClosed = [self = shared_from_this()](std::string_view why) { self->onClosed(why); }});
+}
+
+void MemberLink::start(Socket socket, const Session& session) {
+  const Status started = startChannel(std::move(socket), session);
   if (started.ok()) return;
   unusable_ = started;
   joined_.finish(started);
 }
 
-void MemberLink::gather(const ExchangeKey& key, const std::shared_ptr<Exchange>& exchange, const SharedFrame& request) {
+void MemberLink::gather(const ExchangeKey& key, const std::shared_ptr<Exchange>& exchange) {
   if (!unusable_.ok()) return exchange->over.finish(unusable_);
   if (!exchanges_.emplace(key, exchange).second) {
     return exchange->over.finish(
         error(koloInvalidUsage, "an exchange with this key and sequence is in flight already"));
   }
+  if (!search_.isOn && hub_.withdrawn.count(key) == 0) request(key, exchange);
+}
+
+void MemberLink::request(const ExchangeKey& key, const std::shared_ptr<Exchange>& exchange) {
   const Status sent = withoutExceptions([&] {
-    channel_->send(request);
+    channel_->send(requestFor(key, *exchange));
+    exchange->after = memory_.lastResult;
     return Status();
   });
   if (sent.ok()) return;
-  exchanges_.erase(key);
   exchange->over.finish(sent);
+  exchanges_.erase(key);
 }
 
 void MemberLink::withdraw(const ExchangeKey& key) {
   const auto found = exchanges_.find(key);
   if (found == exchanges_.end()) return;
-  if (unusable_.ok()) {
-    const SharedFrame news = std::make_shared<const std::string>(
-        frame(Frame::kWithdraw).number(key.first).number(key.second).number(found->second->index).take());
-    int& pending = withdrawn_[key];
-    channel_->send(news);
-    ++pending;
+  if (unusable_.ok() && !search_.isOn) {
+    // What is begun anew before the hub has answered was not asked for yet.
+    const auto [place, isAsked] = hub_.withdrawn.insert(key);
+    try {
+      if (isAsked) channel_->send(frame(Frame::kWithdraw, key.first, key.second, found->second->index).take());
+    } catch (const std::bad_alloc&) {
+      hub_.withdrawn.erase(place);
+      throw;
+    }
   }
   exchanges_.erase(found);  // last, since what finds no memory is begun again
 }
@@ -52,26 +64,28 @@ void MemberLink::tellHub(std::uint64_t family) {
     const auto [place, isNew] = families_.insert(family);
     if (!isNew) return;
     try {
-      channel_->send(frame(Frame::kSubscribe).number(family).take());
+      channel_->send(frame(Frame::kSubscribe, family).take());
     } catch (const std::bad_alloc&) {
       families_.erase(place);
       throw;
     }
   } else if (const auto told = families_.find(family); told != families_.end()) {
-    channel_->send(frame(Frame::kUnsubscribe).number(family).take());
+    channel_->send(frame(Frame::kUnsubscribe, family).take());
     families_.erase(told);
   }
 }
 
 void MemberLink::report(std::uint64_t key, const Failure& failure, std::uint64_t family) {
+  tellHubHere(hub_.secret, rank_, failure.why.message());
   if (unusable_.ok()) {
-    channel_->send(frame(Frame::kReport)
-                       .number(key)
-                       .number(family)
-                       .number(static_cast<std::int32_t>(failure.why.code()))
-                       .number(static_cast<std::int32_t>(failure.rank))
-                       .text(std::string_view(failure.why.message()).substr(0, kMaxReportBytes))
-                       .take());
+    const auto words = shared(frame(
+        Frame::kReport, memory_.lastReport + 1, key, family, static_cast<std::int32_t>(failure.why.code()),
+        static_cast<std::int32_t>(failure.rank), std::string_view(failure.why.message()).substr(0, kMaxReportBytes)));
+    memory_.reports.push_back(words);
+    ++memory_.lastReport;
+    if (memory_.reports.size() > kMaxFailedKeys) memory_.reports.pop_front();
+    if (families_.count(family) != 0) (void)isNews(key, rank_, memory_.lastReport);
+    channel_->send(words);
     channel_->push();
   }
   Failure mine = failure;
@@ -83,9 +97,10 @@ void MemberLink::report(std::uint64_t key, const Failure& failure, std::uint64_t
 void MemberLink::ask(std::uint64_t key, int rank, const std::string& question,
                      const std::shared_ptr<PendingAnswer>& answer) {
   if (!unusable_.ok()) return answer->over.finish({});
-  std::erase_if(questions_, [](const auto& each) { return each.second.answer.expired(); });
-  questions_[++lastQuestion_] = {rank, answer};
-  channel_->send(frame(Frame::kAsk).number(key).number(lastQuestion_).number(std::int32_t{rank}).text(question).take());
+  std::erase_if(questions_.byNumber, [](const auto& each) { return each.second.answer.expired(); });
+  const auto request = shared(frame(Frame::kAsk, key, ++questions_.last, std::int32_t{rank}, question));
+  questions_.byNumber[questions_.last] = {rank, answer, request};
+  channel_->send(request);
 }
 
 void MemberLink::decline(const SharedFrame& frame) {
@@ -102,6 +117,10 @@ void MemberLink::leave() {
 }
 
 void MemberLink::close() {
+  isClosed_ = true;
+  reactor_.cancel(search_.timer);
+  if (search_.knock != nullptr) search_.knock->drop();
+  standby_.reset();
   subscriptions_.clear();
   if (unusable_.ok()) unusable_ = error(koloInvalidUsage, "the control connection of rank {} was closed", rank_);
   failExchanges(unusable_);
@@ -109,8 +128,8 @@ void MemberLink::close() {
 }
 
 std::string MemberLink::hubOwner() const {
-  if (hubRanks_.empty()) return fmt::format("the process which made the unique id ({})", hubProcess_);
-  return fmt::format("the process of rank {} ({})", hubRanks_.front(), hubProcess_);
+  if (hub_.ranks.empty()) return fmt::format("the process {} ({})", hub_.is, hub_.name);
+  return fmt::format("the process of rank {} ({})", hub_.ranks.front(), hub_.name);
 }
 
 bool MemberLink::onFrame(std::string_view bytes) {
@@ -121,12 +140,18 @@ bool MemberLink::onFrame(std::string_view bytes) {
     case Frame::kGatherFailed: return onGatherFailed(decoder);
     case Frame::kDeaths: return onDeaths(decoder);
     case Frame::kReported: return onReported(decoder);
-    case Frame::kHostLeft: return onHostLeft(decoder);
+    case Frame::kLeft: return onLeft(decoder);
+    case Frame::kNeighbours: return onNeighbours(decoder);
+    case Frame::kReturned: return onReturned(decoder);
     case Frame::kHostKnows: return onHostKnows(decoder);
     case Frame::kAsked: return onAsked(decoder);
     case Frame::kAnswered: return onAnswered(decoder);
     case Frame::kWithdrawn: return onWithdrawn(decoder);
-    case Frame::kFarewell: left_.finish({}); return true;
+    case Frame::kFarewell:
+      hasFarewell_ = true;
+      standby_.reset();
+      left_.finish({});
+      return true;
     case Frame::kRefused: {
       const auto code = decoder.number<std::int32_t>();
       const std::string message(decoder.text());
@@ -141,9 +166,9 @@ bool MemberLink::onFrame(std::string_view bytes) {
 bool MemberLink::onWelcome(Decoder& decoder) {
   const auto pid = decoder.number<std::uint32_t>();
   const std::string_view host = decoder.text();
-  hubProcess_ = fmt::format("pid {} on {}", pid, host);
+  hub_.name = fmt::format("pid {} on {}", pid, host);
   const std::string_view key = decoder.raw(jobKey_.size());
-  hubRanks_ = decoder.ranks(kMaxFrameBytes);
+  hub_.ranks = decoder.ranks(kMaxFrameBytes);
   if (!decoder.done() || welcomed_) return false;
   std::copy(key.begin(), key.end(), jobKey_.begin());
   welcomed_ = true;
@@ -154,16 +179,19 @@ bool MemberLink::onWelcome(Decoder& decoder) {
 bool MemberLink::onGathered(Decoder& decoder) {
   const auto key = decoder.number<std::uint64_t>();
   const auto sequence = decoder.number<std::uint64_t>();
+  const auto number = decoder.number<std::uint64_t>();
+  hearResult(number, decoder.number<std::uint64_t>());
   const auto first = decoder.number<std::uint32_t>();
   const auto count = decoder.number<std::uint32_t>();
   const auto found = exchanges_.find({key, sequence});
-  if (found == exchanges_.end() || isOfWithdrawn(found->first)) return true;  // given up on here, as it completed there
+  if (found == exchanges_.end() || hub_.withdrawn.count(found->first) != 0) return true;  // of a part that is withdrawn
   Exchange& exchange = *found->second;
   if (count > exchange.blobs.size() || first > exchange.blobs.size() - count) return false;
   for (std::uint32_t i = first; i < first + count; ++i) exchange.blobs[i] = decoder.text();
   if (!decoder.done()) return false;
-  exchange.have += count;
+  exchange.have = first + count;  // they come in order; from the first again if their sender has been replaced
   if (exchange.have < exchange.blobs.size()) return true;
+  if (number != 0) keep({number, found->first, Status(), exchange.members, exchange.blobs});
   const std::shared_ptr<Exchange> complete = found->second;
   exchanges_.erase(found);
   complete->over.finish({});
@@ -173,12 +201,16 @@ bool MemberLink::onGathered(Decoder& decoder) {
 bool MemberLink::onGatherFailed(Decoder& decoder) {
   const auto key = decoder.number<std::uint64_t>();
   const auto sequence = decoder.number<std::uint64_t>();
+  const auto number = decoder.number<std::uint64_t>();
+  hearResult(number, decoder.number<std::uint64_t>());
   const auto code = decoder.number<std::int32_t>();
   const std::string message(decoder.text());
   if (!decoder.done() || code <= koloSuccess || code >= koloNumResults) return false;
-  if (isOfWithdrawn({key, sequence})) return true;
-  const auto node = exchanges_.extract(ExchangeKey(key, sequence));
-  if (!node.empty()) node.mapped()->over.finish(Status(failureCode(code), message));
+  const auto found = exchanges_.find({key, sequence});
+  if (found == exchanges_.end() || hub_.withdrawn.count(found->first) != 0) return true;
+  const Status why(failureCode(code), message);
+  if (number != 0) keep({number, found->first, why, found->second->members, {}});
+  exchanges_.extract(found).mapped()->over.finish(why);
   return true;
 }
 
@@ -194,30 +226,26 @@ bool MemberLink::onDeaths(Decoder& decoder) {
 }
 
 bool MemberLink::onReported(Decoder& decoder) {
+  const auto from = decoder.number<std::int32_t>();
+  const auto number = decoder.number<std::uint64_t>();
   const auto key = decoder.number<std::uint64_t>();
   const auto code = decoder.number<std::int32_t>();
   const auto rank = decoder.number<std::int32_t>();
-  const auto reporter = decoder.number<std::int32_t>();
   const std::string_view message = decoder.text();
   if (!decoder.done() || code <= koloSuccess || code >= koloNumResults) return false;
-  if (reporter < 0 || reporter >= kMaxRanks) return false;
+  if (from < 0 || from >= kMaxRanks) return false;
+  if (!isNews(key, from, number)) return true;
   Failure failure(error(failureCode(code), "{}", message), rank);
-  failure.reporter = reporter;
+  failure.reporter = from;
   subscriptions_.reported(key, failure, true);
   // The hub has failed those it knew of; one that is still on its way there must not wait for ranks that gave up.
   failExchangesOf(key, failure.why);
   return true;
 }
 
-bool MemberLink::onHostLeft(Decoder& decoder) {
-  const auto rank = decoder.number<std::int32_t>();
-  hubRanks_.erase(std::remove(hubRanks_.begin(), hubRanks_.end(), rank), hubRanks_.end());
-  return decoder.done();
-}
-
 bool MemberLink::onHostKnows(Decoder& decoder) {
-  hostKnows_ = decoder.text();
-  hostKnowsAt_ = Clock::now();
+  hub_.knows = decoder.text();
+  hub_.knowsAt = Clock::now();
   return decoder.done();
 }
 
@@ -228,7 +256,7 @@ bool MemberLink::onAsked(Decoder& decoder) {
   const std::string_view question = decoder.text();
   if (!decoder.done()) return false;
   const std::string text = subscriptions_.answer(key, from, question);
-  channel_->send(frame(Frame::kAnswer).number(from).number(number).text(text).take());
+  channel_->send(frame(Frame::kAnswer, from, number, text).take());
   return true;
 }
 
@@ -237,34 +265,28 @@ bool MemberLink::onAnswered(Decoder& decoder) {
   const auto rank = decoder.number<std::int32_t>();
   const std::string_view text = decoder.text();
   if (!decoder.done()) return false;
-  const auto asked = questions_.find(number);
-  if (asked == questions_.end() || asked->second.rank != rank) return true;  // that rank was not asked
+  const auto asked = questions_.byNumber.find(number);
+  if (asked == questions_.byNumber.end() || asked->second.rank != rank) return true;  // that rank was not asked
   const std::shared_ptr<PendingAnswer> answer = asked->second.answer.lock();
-  questions_.erase(asked);
+  questions_.byNumber.erase(asked);
   if (answer == nullptr) return true;
   answer->text = text;
   answer->over.finish({});
   return true;
 }
 
-bool MemberLink::isOfWithdrawn(const ExchangeKey& key) const {
-  const auto pending = withdrawn_.find(key);
-  return pending != withdrawn_.end() && pending->second != 0;
-}
-
 bool MemberLink::onWithdrawn(Decoder& decoder) {
   const auto key = decoder.number<std::uint64_t>();
   const auto sequence = decoder.number<std::uint64_t>();
-  const auto pending = withdrawn_.find({key, sequence});
-  if (!decoder.done() || pending == withdrawn_.end()) return false;
-  if (--pending->second <= 0) withdrawn_.erase(pending);
+  if (!decoder.done() || hub_.withdrawn.erase({key, sequence}) == 0) return false;
+  if (const auto anew = exchanges_.find({key, sequence}); anew != exchanges_.end()) request(anew->first, anew->second);
   return true;
 }
 
 // The end of the hub's process is often the consequence of a failure that a rank in it knew of.
 std::string MemberLink::afterWhat() const {
-  if (!hostKnows_.empty() && Clock::now() - hostKnowsAt_ < kConsequenceTime) return ", after " + hostKnows_;
-  return hubRanks_.empty() && !lastDeath_.empty() ? ", after " + lastDeath_ : std::string();
+  if (!hub_.knows.empty() && Clock::now() - hub_.knowsAt < kConsequenceTime) return ", after " + hub_.knows;
+  return hub_.ranks.empty() && !memory_.lastDeath.empty() ? ", after " + memory_.lastDeath : std::string();
 }
 
 // The ranks of the hub's process die with it; if all of them had left, or there was none, only the control plane is
@@ -276,39 +298,57 @@ Status MemberLink::lossOfHub(std::string_view why) const {
                  "ranks were joining: {}",
                  why);
   }
-  if (hubRanks_.empty()) {
-    return error(
-        koloRemoteError,
-        "the process which made the unique id ({}) has exited{}, so ranks cannot exchange messages any more: {}",
-        hubProcess_, afterWhat(), why);
+  if (search_.isGivenUp) {
+    return error(koloRemoteError, "rank {} has lost its connection to the process {} ({}), which lives: {}", rank_,
+                 hub_.is, hub_.name, why);
   }
-  return error(koloRemoteError, "rank {} ({}), in the process which made the unique id, died: {}{}", hubRanks_.front(),
-               hubProcess_, why, afterWhat());
+  if (hub_.ranks.empty()) {
+    return error(koloRemoteError, "the process {} ({}) has exited{}, so ranks cannot exchange messages any more: {}",
+                 hub_.is, hub_.name, afterWhat(), why);
+  }
+  return error(koloRemoteError, "rank {} ({}), in the process {}, died: {}{}", hub_.ranks.front(), hub_.name, hub_.is,
+               why, afterWhat());
 }
 
 void MemberLink::onClosed(std::string_view why) {
+  if (canReturn() && (unusable_.ok() || (leaving_ && !hasFarewell_))) return lose(why);
+  loseForGood(why);
+}
+
+void MemberLink::loseForGood(std::string_view why) {
   left_.finish({});
   if (leaving_) return;
+  search_.isGivenUp = !search_.why.empty() && !search_.isHubOver;
   unusable_ = lossOfHub(why);
   joined_.finish(unusable_);
-  if (welcomed_ && hubRanks_.empty()) log::debug("rank {}: {}", rank_, unusable_.message());
+  if (welcomed_ && hub_.ranks.empty()) log::debug("rank {}: {}", rank_, unusable_.message());
+  endAllWithHub(why);
+}
+
+// What waits for an answer of the hub goes on when it is known which ranks have died.
+void MemberLink::endAllWithHub(std::string_view why) {
+  const Status loss = lossOfHub(why);
   const std::string after = afterWhat();
-  // Before what waits for an answer of the hub goes on: it then knows which ranks have died.
-  for (; !hubRanks_.empty(); hubRanks_.pop_back()) {
-    const int rank = hubRanks_.back();
-    if (welcomed_ && rank != rank_) died(rank, fmt::format("rank {} ({}) died: {}{}", rank, hubProcess_, why, after));
+  if (search_.isGivenUp) {  // as the other ranks are told of this one
+    hub_.ranks.clear();
+    died(rank_, loss.message());
   }
-  failExchanges(unusable_);
+  for (; !hub_.ranks.empty(); hub_.ranks.pop_back()) {
+    const int rank = hub_.ranks.back();
+    if (welcomed_ && rank != rank_) died(rank, fmt::format("rank {} ({}) died: {}{}", rank, hub_.name, why, after));
+  }
+  failExchanges(loss);
 }
 
 void MemberLink::died(int rank, std::string why) {
-  lastDeath_ = why;
+  memory_.lastDeath = why;
+  if (!place_.neighbours.empty()) memory_.gone.try_emplace(rank, Gone{false, why, {}});
   subscriptions_.died({koloRemoteError, rank, std::move(why), true});
 }
 
 void MemberLink::failExchanges(const Status& why) {
   for (const auto& [key, exchange] : std::exchange(exchanges_, {})) exchange->over.finish(why);
-  for (const auto& [number, asked] : std::exchange(questions_, {})) {
+  for (const auto& [number, asked] : std::exchange(questions_.byNumber, {})) {
     if (const std::shared_ptr<PendingAnswer> answer = asked.answer.lock(); answer != nullptr) answer->over.finish({});
   }
 }

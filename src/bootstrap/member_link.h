@@ -1,10 +1,12 @@
-// A rank's end of its connection to the hub.
+// A rank's end of its connection to the hub. Where the ranks of its place can have another hub (standby.h), the link
+// looks for it when it has lost one, and asks again for all that it waits for. Callers notice nothing of that.
 //
 // Thread safety: reactor thread only, except Exchange, subscriptions(), and what Handover guards.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -15,6 +17,8 @@
 
 #include "bootstrap/channel.h"
 #include "bootstrap/control.h"
+#include "bootstrap/listener.h"
+#include "bootstrap/standby.h"
 #include "bootstrap/subscriptions.h"
 
 namespace kolo::bootstrap {
@@ -54,6 +58,12 @@ struct Exchange {
   std::vector<std::string> blobs;
   std::size_t have = 0;
   std::uint32_t index = 0;
+  std::uint32_t timeoutMs = 0;
+  Clock::time_point deadline{};
+  std::string members;  // as they are sent
+  std::string mine;     // the blob
+  // The last result that this rank had heard of when it asked a hub for the first time.
+  std::uint64_t after = kNeverAsked;
 };
 
 // The reactor writes the text, finishes, and never touches it again.
@@ -69,7 +79,10 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
  public:
   using ExchangeKey = std::pair<std::uint64_t, std::uint64_t>;  // key, sequence
 
-  MemberLink(Reactor& reactor, int rank) : reactor_(reactor), rank_(rank) {}
+  MemberLink(Reactor& reactor, int rank, const Secret& job, std::shared_ptr<Standby> standby)
+      : reactor_(reactor), rank_(rank), standby_(std::move(standby)) {
+    hub_.secret = job;
+  }
 
   // Takes the connection, over which this rank has said who it is; joined() is finished when all ranks have joined, or
   // with the reason why not.
@@ -78,7 +91,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   Handover& left() { return left_; }                         // any thread
   Subscriptions& subscriptions() { return subscriptions_; }  // any thread
 
-  void gather(const ExchangeKey& key, const std::shared_ptr<Exchange>& exchange, const SharedFrame& request);
+  void gather(const ExchangeKey& key, const std::shared_ptr<Exchange>& exchange);
   void withdraw(const ExchangeKey& key);
   // The hub comes to know whether this rank has subscriptions of the family.
   void tellHub(std::uint64_t family);
@@ -103,44 +116,112 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   bool onGatherFailed(Decoder& decoder);
   bool onDeaths(Decoder& decoder);
   bool onReported(Decoder& decoder);
-  bool onHostLeft(Decoder& decoder);
+  bool onLeft(Decoder& decoder);
+  bool onNeighbours(Decoder& decoder);
+  bool onReturned(Decoder& decoder);
   bool onHostKnows(Decoder& decoder);
   bool onAsked(Decoder& decoder);
   bool onAnswered(Decoder& decoder);
   bool onWithdrawn(Decoder& decoder);
-  bool isOfWithdrawn(const ExchangeKey& key) const;
   void died(int rank, std::string why);
+  Status startChannel(Socket socket, const Session& session);
+  // To another hub, if this one ends.
+  bool canReturn() const { return welcomed_ && !place_.neighbours.empty() && !isClosed_; }
+  void lose(std::string_view why);
+  void hubIsOver();
+  void seek();
+  void seekAt(Clock::time_point when);
+  bool tryStandby(const Neighbour& at);
+  void returnBy(const std::optional<Session>& session, Socket socket);
+  void loseForGood(std::string_view why);
+  void endAllWithHub(std::string_view why);
+  std::vector<SharedFrame> allToSay() const;
+  // Where there is no memory for it, the exchange is over.
+  void request(const ExchangeKey& key, const std::shared_ptr<Exchange>& exchange);
+  static SharedFrame requestFor(const ExchangeKey& key, const Exchange& exchange);
+  bool isNews(std::uint64_t key, int from, std::uint64_t number);
+  void hearResult(std::uint64_t number, std::uint64_t settled);
   void failExchanges(const Status& why);
   void failExchangesOf(std::uint64_t key, const Status& why);
   Status lossOfHub(std::string_view why) const;
   std::string afterWhat() const;
 
-  Reactor& reactor_;
-  int rank_;
-  std::shared_ptr<Channel> channel_;
-  Handover joined_;
-  Handover left_;
-  bool welcomed_ = false;
-  bool leaving_ = false;
-  Secret jobKey_{};            // written once, before joined_ is finished
-  Status unusable_;            // why no frame can be sent any more
-  std::string hubProcess_;     // "pid P on HOST"
-  std::vector<int> hubRanks_;  // ranks that live in the hub's process and have not left
-  std::string lastDeath_;      // "rank 3 (pid 7 on HOST) died: ..."; empty: nobody has
-  std::string hostKnows_;      // the failures that a rank in the hub's process knows of; empty: none
-  Clock::time_point hostKnowsAt_{};
-  Subscriptions subscriptions_;
-  std::set<std::uint64_t> families_;  // of which the hub has been told
-  std::map<ExchangeKey, std::shared_ptr<Exchange>> exchanges_;
-  // How often this rank has withdrawn its part and the hub has not said so yet: until then a result is of that part,
-  // also where the rank has begun the exchange anew.
-  std::map<ExchangeKey, int> withdrawn_;
   struct Question {
     int rank;                             // that was asked
     std::weak_ptr<PendingAnswer> answer;  // weak: the asker may have given up
+    SharedFrame request;
   };
-  std::map<std::uint64_t, Question> questions_;  // by number
-  std::uint64_t lastQuestion_ = 0;
+  struct Questions {
+    std::map<std::uint64_t, Question> byNumber;
+    std::uint64_t last = 0;
+  };
+  // The hub, and its process.
+  struct HubProcess {
+    Secret secret{};  // by which the hub is known, if it is in this process
+    std::string is = "which made the unique id";
+    std::string name;        // "pid P on HOST"
+    std::vector<int> ranks;  // that live in it and have not left
+    std::string knows;       // the failures that a rank in it knows of; empty: none
+    Clock::time_point knowsAt{};
+    // Exchanges of which it has still to say that this rank's part is withdrawn. Until then a result is of that part,
+    // and it is not asked for one that this rank has begun anew.
+    std::set<ExchangeKey> withdrawn;
+  };
+  struct Gone {
+    bool hasLeft = false;
+    std::string farewell, known;
+  };
+  struct Kept {
+    std::uint64_t number;  // the hub's
+    ExchangeKey key;
+    Status status;
+    std::string members;  // as they are sent
+    std::vector<std::string> blobs;
+  };
+  void keep(Kept result);
+  // What another hub is told, where there can be one.
+  struct Memory {
+    std::map<int, Gone> gone;         // ranks that have left or died
+    std::string lastDeath;            // "rank 3 (pid 7 on HOST) died: ..."; empty: nobody has
+    std::deque<Kept> results;         // that some rank may not have got, oldest first
+    std::uint64_t lastResult = 0;     // the largest number that was heard
+    std::deque<SharedFrame> reports;  // of this rank, oldest first
+    std::uint64_t lastReport = 0;
+    std::map<std::uint64_t, std::vector<std::pair<int, std::uint64_t>>> heard;  // reports, by key
+    std::deque<std::uint64_t> heardKeys;                                        // oldest first
+  };
+  // For another hub.
+  struct Search {
+    bool isOn = false;
+    bool hasReturned = false;  // to the hub behind `next`
+    bool isHubOver = false;    // the last one, whose connection was lost
+    bool isGivenUp = false;    // by a hub that lives
+    std::string why;           // it was
+    std::string after;         // of a rank in the last hub's process: its end, in words
+    std::string afterKnown;    // and what it knew of
+    std::shared_ptr<Knock> knock;
+    std::size_t next = 0;       // the neighbour whose standby is tried; those before it are closed
+    Clock::time_point until{};  // 0: no hub is lost, or another one has taken this rank
+    Reactor::TimerId timer = 0;
+  };
+
+  Reactor& reactor_;
+  int rank_;
+  HubProcess hub_;
+  std::shared_ptr<Standby> standby_;  // this rank's, until it has left
+  std::shared_ptr<Channel> channel_;
+  Handover joined_;
+  Handover left_;
+  bool welcomed_ = false, leaving_ = false, hasFarewell_ = false, isClosed_ = false;
+  Secret jobKey_{};  // written once, before joined_ is finished
+  Status unusable_;  // why no frame can be sent any more
+  Subscriptions subscriptions_;
+  std::set<std::uint64_t> families_;  // of which the hub has been told
+  std::map<ExchangeKey, std::shared_ptr<Exchange>> exchanges_;
+  Questions questions_;
+  Succession place_;
+  Memory memory_;
+  Search search_;
 };
 
 }  // namespace kolo::bootstrap

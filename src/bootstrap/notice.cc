@@ -3,6 +3,8 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "bootstrap/process_info.h"
+
 namespace kolo::bootstrap {
 namespace {
 
@@ -12,11 +14,7 @@ constexpr std::size_t kMostBytes = 4096;
 // A packet is read whole, or not at all.
 Socket makeSocket() { return Socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)); }
 
-bool isOfThisUser(const Socket& socket) {
-  ucred other{};
-  socklen_t bytes = sizeof other;
-  return ::getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &other, &bytes) == 0 && other.uid == ::geteuid();
-}
+bool isOfThisUser(const Socket& socket) { return processAt(socket.fd()).uid == ::geteuid(); }
 
 }  // namespace
 

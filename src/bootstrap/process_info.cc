@@ -34,15 +34,27 @@ bool readStat(int pid, std::string& command, std::vector<std::string>& fields) {
   return fields.size() >= 20;
 }
 
-}  // namespace
-
-std::uint64_t stackIdentity() {
-  const std::string name = network::stackName(hostName());
+std::uint64_t hashOf(const std::string& name) {
   unsigned char hash[crypto_generichash_BYTES_MIN];
   crypto_generichash(hash, sizeof hash, reinterpret_cast<const unsigned char*>(name.data()), name.size(), nullptr, 0);
   std::uint64_t identity = 0;
   std::memcpy(&identity, hash, sizeof identity);
   return identity;
+}
+
+std::uint64_t inodeOf(const char* path) {
+  struct stat status {};
+  return ::stat(path, &status) == 0 ? status.st_ino : 0;
+}
+
+}  // namespace
+
+std::uint64_t stackIdentity() { return hashOf(network::stackName(hostName())); }
+
+std::uint64_t placeIdentity() {
+  const std::uint64_t processes = processSpace();
+  const std::uint64_t users = inodeOf("/proc/self/ns/user");
+  return processes != 0 ? hashOf(fmt::format("{} {} {}", network::stackName(hostName()), processes, users)) : 0;
 }
 
 const std::string& hostName() {
@@ -85,11 +97,14 @@ int inheritedBy(const std::string& variable, const std::string& value) {
 }
 
 std::uint64_t processSpace() {
-  const auto inodeOf = [](const char* path) -> std::uint64_t {
-    struct stat status {};
-    return ::stat(path, &status) == 0 ? status.st_ino : 0;
-  };
   return inodeOf("/proc/self/ns/pid") << 32 | inodeOf("/proc/self/ns/time");  // inodes of namespaces have 32 bits
+}
+
+ucred processAt(int fd) {
+  ucred process{0, UINT32_MAX, UINT32_MAX};
+  socklen_t bytes = sizeof process;
+  (void)::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &process, &bytes);
+  return process;
 }
 
 }  // namespace kolo::bootstrap

@@ -3,6 +3,8 @@
 // Thread safety: all functions, from any thread.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <cstdint>
 #include <string>
 
@@ -24,5 +26,10 @@ bool parentOf(int pid, int& parent, std::string& command);
 int inheritedBy(const std::string& variable, const std::string& value);
 // Identifies the namespaces of pids and of time: pids and start times mean the same only within one of each. 0 unknown.
 std::uint64_t processSpace();
+// Equal in two processes: they see one network stack, and pids and users' numbers mean the same to both. 0: unknown.
+std::uint64_t placeIdentity();
+// Who has connected at the other end of a socket, or listened there, as the kernel says, which knows it within this
+// host and not of TCP. Else pid 0, and no user's number.
+ucred processAt(int fd);
 
 }  // namespace kolo::bootstrap

@@ -31,7 +31,7 @@ namespace kolo::bootstrap {
 
 using network::KeyExchange;
 
-constexpr std::uint16_t kProtocol = 6;
+constexpr std::uint16_t kProtocol = 7;
 constexpr std::size_t kSecretBytes = 32;
 constexpr std::size_t kTagBytes = 16;
 constexpr std::size_t kMaxBlobBytes = 1u << 20;
@@ -187,34 +187,46 @@ class Decoder {
 // The first byte of every frame.
 enum class Frame : std::uint8_t {
   // rank -> hub
-  kJoin = 1,         // rank, ranks, version, pid, ms left to join, ms in all, processId, host
-  kGather = 2,       // key, sequence, index, timeoutMs, members, blob
-  kWithdraw = 3,     // key, sequence, index
-  kSubscribe = 4,    // family
+  kJoin = 1,       // rank, ranks, version, pid, ms left to join, ms in all, processId, place, standby's name, host
+  kGather = 2,     // key, sequence, result heard last before an earlier hub was asked, index, timeoutMs, members, blob
+  kWithdraw = 3,   // key, sequence, index
+  kSubscribe = 4,  // family
   kUnsubscribe = 5,  // family
-  kReport = 6,       // key, family, failure
+  kReport = 6,       // its number among this rank's, key, family, failure
   kLeave = 7,        // -
   kAsk = 8,          // key, number of the question, rank asked, question
   kAnswer = 9,       // rank that asked, number of the question, answer
   kDecline = 10,     // rank, ranks, pid, host, why: it will not join, though the others wait for it
+  kReturn = 11,      // rank, processId, the hub's end in words, count, (rank gone, has left, farewell, known)...
+  kResult = 12,      // of an earlier hub: key, sequence, number, code, message, members, first index, count, blobs
+  kFinished = 13,    // -: that was all that a rank brings which returns
   // hub -> rank
   kWelcome = 32,       // the hub's pid, host, the job's key, ranks that live in its process
   kRefused = 33,       // code, message
-  kGathered = 34,      // key, sequence, first index, count, blobs
-  kGatherFailed = 35,  // key, sequence, code, message
+  kGathered = 34,      // key, sequence, number, settled, first index, count, blobs
+  kGatherFailed = 35,  // key, sequence, number (0: for this rank alone), settled, code, message
   kDeaths = 36,        // count, (rank, message)...
-  kReported = 37,      // key, failure with the rank that has reported it
-  kHostLeft = 38,      // rank: it lived in the hub's process and left in good order
+  kReported = 37,      // rank that reports, number among its reports, key, failure
+  kLeft = 38,          // ranks that left in good order, and their farewells
   kFarewell = 39,      // -
   kAsked = 40,         // key, rank that asks, number of the question, question
   kAnswered = 41,      // number of the question, rank that answers, answer
   kHostKnows = 42,     // the failure that a rank in the hub's process knows of
-  kWithdrawn = 43,     // key, sequence: what was sent before of this exchange answers an earlier part in it
+  kNeighbours = 43,    // ranks, whether all are in the hub's place, count, (rank, pid, standby's name)...
+  kReturned = 44,      // the new hub's pid, host, ranks that live in its process
+  kWithdrawn = 45,     // key, sequence: what was sent before of this exchange answers an earlier part in it
 };
 
-inline Encoder frame(Frame kind) {
+// The fields that follow: numbers, in as many bytes as they have here, and texts.
+template <class... Fields>
+Encoder frame(Frame kind, const Fields&... fields) {
   Encoder encoder;
-  encoder.number(static_cast<std::uint8_t>(kind));
+  const auto add = [&encoder](const auto& field) {
+    if constexpr (std::is_integral_v<std::remove_cvref_t<decltype(field)>>) encoder.number(field);
+    else encoder.text(field);
+  };
+  add(static_cast<std::uint8_t>(kind));
+  (add(fields), ...);
   return encoder;
 }
 

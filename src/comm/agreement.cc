@@ -111,6 +111,10 @@ Result<Agreement> agreeOrThrow(Communicator& communicator, const std::vector<int
   for (mine = withVerdict(mine, mine.verdict);;) {
     Agreement agreement;
     agreement.ranks = livingRanks(communicator, excluded);
+    if (!std::binary_search(agreement.ranks.begin(), agreement.ranks.end(), communicator.rank())) {
+      return error(koloUnreachable, "rank {} counts as dead on the other ranks of communicator {}: {}",
+                   communicator.rank(), communicator.options().name, failures.status().message());
+    }
     // By those that have died behind that, too: other ranks may have heard of the former before the latter.
     const std::shared_ptr<bootstrap::Interrupt> interrupt = failures.interruptFor(ranksBut(communicator, excluded, {}));
     const Result<std::vector<std::string>> told =

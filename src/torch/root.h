@@ -7,8 +7,8 @@
 // Where processes join the default group (grow()), they are a root with its ranks, of which torch makes that group
 // anew.
 //
-// The control plane of a root runs in the process of its rank 0, without which its groups cannot go on. So that process
-// is a member of all of them: rank 0 of a group is rank 0 of its root.
+// The control plane of a root runs in the process of its rank 0, without which groups over several hosts cannot go on.
+// So that process is a member of all of them: rank 0 of a group is rank 0 of its root.
 //
 // A rank makes groups of one root one at a time. Ranks that made them in different orders would wait for each other. So
 // rank 0 decides the order (Root::turn): it tells the members of one group only when the one before is made, or could

@@ -211,8 +211,7 @@ void expectFailure(Job& job, int rank, koloResult_t code, int culprit, std::int6
 // Kills one rank; the others are to notice within a second and, where they can, to go on.
 void killOne(const char* role, int ranks, int victim) {
   INFO(role << ", " << ranks << " ranks, rank " << victim << " is killed");
-  // Rank 0 made the id; without it there is nobody to agree over.
-  Job job(ranks, role, {"-", victim != 0 ? std::to_string(victim) : "-"});
+  Job job(ranks, role, {"-", std::to_string(victim)});
   job.waitForLine("ready");
   const std::int64_t since = nowMs();
   job[victim].signal(SIGKILL);

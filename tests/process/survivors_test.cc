@@ -8,6 +8,7 @@
 
 #include "process/job.h"
 #include "process/roles.h"
+#include "process/together.h"
 
 using namespace kolo::test;
 
@@ -68,6 +69,76 @@ int abortAndEnd(const std::vector<std::string>& arguments) {
 }
 KOLO_ROLE(abortAndEnd);
 
+// An all-reduce until it fails. Of the rank that the message names, and of no other, the failure is told.
+void failBy(koloComm_t comm, int culprit) {
+  koloResult_t result = koloSuccess;
+  for (int one = 1, sum = 0; result == koloSuccess;)
+    result = koloAllReduce(&one, &sum, 1, koloInt32, koloSum, comm, nullptr);
+  std::printf("failed: %s\n", koloGetLastError(nullptr));
+  MUST(has(koloGetLastError(nullptr), "rank " + std::to_string(culprit) + " (pid "));
+}
+
+// Ranks 0, 1, ... are killed one after the other, and those that are left go on without, down to the last.
+int outliveAll(const std::vector<std::string>&) {
+  koloComm_t comm = nullptr;
+  MUST_OK(koloCommInitFromEnv(&comm, nullptr));
+  const int ranks = ranksOf(comm);
+  for (int culprit = 0; culprit < ranks - 1; ++culprit) {
+    for (int round = 0; round < 4; ++round) MUST_OK(workTogether(comm, round));
+    std::printf("%d is next\n", culprit);
+    std::fflush(stdout);
+    failBy(comm, culprit);
+    koloComm_t rest = nullptr;
+    const int lowest = 0;
+    MUST_OK(koloCommShrink(comm, &lowest, 1, &rest, nullptr));
+    koloCommDestroy(comm);
+    comm = rest;
+  }
+  for (int round = 0; round < 4; ++round) MUST_OK(workTogether(comm, round));
+  return koloCommDestroy(comm);
+}
+KOLO_ROLE(outliveAll);
+
+// Of four ranks the first is killed. Of the communicator of the others one leaves in good order, which is no failure;
+// another one gives it up, which is.
+int goOnUntilAborted(const std::vector<std::string>&) {
+  koloComm_t world = nullptr, others = nullptr;
+  MUST_OK(koloCommInitFromEnv(&world, nullptr));
+  int rank = -1;
+  MUST_OK(koloCommUserRank(world, &rank));
+  MUST_OK(koloCommSplit(world, rank != 0 ? 0 : KOLO_SPLIT_NOCOLOR, 0, &others, nullptr));
+  std::printf("ready\n");
+  std::fflush(stdout);
+  failBy(world, 0);
+  koloCommDestroy(world);
+  MUST_OK(koloBarrier(others, nullptr));
+  if (rank == 3) return koloCommDestroy(others);
+  koloResult_t async = koloSuccess;
+  for (int i = 0; i < 100; ++i) {  // rank 3 leaves, and its process ends
+    MUST_OK(koloCommGetAsyncError(others, &async));
+    MUST(async == koloSuccess);
+    usleep(5000);
+  }
+  int token = 0;
+  if (rank == 1) {
+    MUST_OK(koloRecv(&token, 1, koloInt32, 1, others, nullptr));
+    koloCommAbort(others);
+    std::printf("gave up\n");
+    std::fflush(stdout);
+    for (;;) pause();  // it is no end of a process that the other one notices
+  }
+  MUST_OK(koloSend(&token, 1, koloInt32, 0, others, nullptr));
+  while (async == koloSuccess) {
+    MUST_OK(koloCommGetAsyncError(others, &async));
+    usleep(1000);
+  }
+  std::printf("failed: %s\n", koloGetLastError(others));
+  MUST(has(koloGetLastError(others), "rank 0 called koloCommAbort on communicator world/0"));
+  koloCommDestroy(others);
+  return 0;
+}
+KOLO_ROLE(goOnUntilAborted);
+
 // Kills one of four ranks at any moment, again and again, each rank in its turn.
 void killOneOf4(const std::string& what, const std::string& how, const std::string& transports, int kills) {
   // For a rank that is killed before it has joined. Else nobody waits so long; a quarter of it is what a link may take,
@@ -106,6 +177,36 @@ TEST_CASE("a rank killed while all register windows is named by survivors that e
 
 TEST_CASE("a rank killed while all join is named by survivors that end at the first error", "[optimised]") {
   killOneOf4("init", "_exit", "shm", 4);
+}
+
+TEST_CASE("processes of one host end one after the other, the first one first, and those left go on", "[optimised]") {
+  for (const char* const transports : {"shm", "tcp", "shm,tcp"}) {
+    INFO(transports);
+    Job job(5, "outliveAll", {}, {{"KOLO_TRANSPORTS", transports}});
+    for (int victim = 0; victim < job.size() - 1; ++victim) {
+      for (int rank = victim; rank < job.size(); ++rank) {
+        if (!job[rank].waitForLine(std::to_string(victim) + " is next", kPatience))
+          FAIL("rank " << rank << ": " << job[rank].wait(0ms).output);
+      }
+      job[victim].signal(SIGKILL);
+    }
+    const Ended last = job.wait(job.size() - 1);
+    INFO(last.output);
+    CHECK(last.exitedWith(0));
+  }
+}
+
+TEST_CASE("without the process that made the id ranks of a host hear of an abort, and take no farewell for a death") {
+  Job job(4, "goOnUntilAborted", {}, {{"KOLO_TRANSPORTS", "shm"}});
+  job.waitForLine("ready");
+  job[0].signal(SIGKILL);
+  for (const int rank : {3, 2}) {
+    const Ended ended = job.wait(rank);
+    INFO("rank " << rank << ", status " << ended.status << ":\n" << ended.output);
+    CHECK(ended.exitedWith(0));
+  }
+  CHECK(job[1].waitForLine("gave up", kPatience));
+  job[1].signal(SIGKILL);
 }
 
 TEST_CASE("a rank 0 that ends as soon as joining has failed leaves no late rank without the reason") {

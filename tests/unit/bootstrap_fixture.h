@@ -100,7 +100,8 @@ class Inbox {
 };
 
 // The join of a rank that exists only in a test.
-inline std::string rawJoin(int rank, int ranks, std::uint32_t version) {
+inline std::string rawJoin(int rank, int ranks, std::uint32_t version, std::uint64_t place = 0,
+                           std::string_view standby = "") {
   return frame(Frame::kJoin)
       .number(std::int32_t{rank})
       .number(std::int32_t{ranks})
@@ -109,6 +110,8 @@ inline std::string rawJoin(int rank, int ranks, std::uint32_t version) {
       .number(std::uint32_t{5000})
       .number(std::uint32_t{5000})
       .raw(std::string(16, 'x'))
+      .number(place)
+      .text(standby)
       .text("elsewhere")
       .take();
 }

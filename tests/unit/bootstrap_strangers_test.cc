@@ -183,7 +183,7 @@ class LyingHub {
   Session session_{Session::Side::kHub, ofHub_, ofRank_.share(), "client", "server"};
 
  public:
-  const std::shared_ptr<MemberLink> link = std::make_shared<MemberLink>(reactor_, 1);
+  const std::shared_ptr<MemberLink> link = std::make_shared<MemberLink>(reactor_, 1, Secret{}, nullptr);
 };
 
 // Fields at random, as many as any frame has, and often small numbers.
@@ -222,10 +222,10 @@ TEST_CASE("frames of a hub altered at random end the connection, and nothing els
     const auto answer = std::make_shared<PendingAnswer>();
     exchange->blobs.resize(3);
     hub.onReactor([&] {
-      hub.link->gather({1, 1}, exchange, std::make_shared<const std::string>(frame(Frame::kGather).take()));
+      hub.link->gather({1, 1}, exchange);
       hub.link->ask(1, 1, "news", answer);
     });
-    for (int i = 0; i < 50; ++i) hub.tell(randomFrame(random, Frame::kWelcome, 11));
+    for (int i = 0; i < 50; ++i) hub.tell(randomFrame(random, Frame::kWelcome, 15));
   }
 }
 
@@ -249,7 +249,7 @@ TEST_CASE("frames altered at random end their sender's connection, and nothing e
     });
     REQUIRE((honest[0] != nullptr && honest[1] != nullptr));
     for (int i = 0; i < 30; ++i)
-      tell(randomFrame(random, random() % 4 == 0 ? Frame{} : Frame::kJoin, random() % 4 == 0 ? 256 : 10));
+      tell(randomFrame(random, random() % 4 == 0 ? Frame{} : Frame::kJoin, random() % 4 == 0 ? 256 : 13));
     std::array<Status, 2> gathered;
     onThreads(2, [&](int rank) {
       const auto at = static_cast<std::size_t>(rank);

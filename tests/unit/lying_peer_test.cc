@@ -441,6 +441,17 @@ TEST_CASE("a rank that says of another that it has given up a communicator is no
   });
 }
 
+TEST_CASE("a rank that counts as dead for its lost connection takes part in no agreement, and says why") {
+  Couple couple("shm");
+  Communicator& lost = couple.honest();
+  lost.failureState().hear({koloRemoteError, lost.membership().jobRank(kHonest), "it has lost its connection", true});
+  std::uint64_t flags = 6;
+  const Status status = agreeOnFlags(lost, &flags);
+  CHECK(status.code() == koloUnreachable);
+  CHECK(contains(status.message(), "it has lost its connection"));
+  CHECK(flags == 6);
+}
+
 TEST_CASE("an id that is none, and that a rank gives to grow a communicator by, is refused", "[lies]") {
   for (const std::size_t bytes : {std::size_t{5}, std::size_t{KOLO_UNIQUE_ID_BYTES}, std::size_t{100000}}) {
     Couple couple("shm");

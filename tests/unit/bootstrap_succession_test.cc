@@ -1,0 +1,835 @@
+// What follows the end of a hub: ranks of its host return to another one, ask again, and give what only they have. Most
+// ranks here are connections of the test's own, which say what a rank says, in an order that real ones have seldom.
+#include <dirent.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <memory>
+#include <set>
+
+#include "bootstrap/listener.h"
+#include "bootstrap/member_link.h"
+#include "bootstrap/process_info.h"
+#include "bootstrap/standby.h"
+#include "bootstrap_child.h"
+#include "bootstrap_fixture.h"
+#include "network/talk.h"
+
+using namespace kolo;
+using namespace kolo::bootstrap;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr auto kSoon = 20s;
+
+// What a rank has not got is the end of the connection: "closed".
+struct Told {
+  Frame kind{};
+  std::string rest;
+};
+
+// The hub that takes the place of an earlier one, for ranks 0 to n - 1.
+class NextHub {
+ public:
+  explicit NextHub(int ranks, bool isWhole = true) {
+    randombytes_buf(secret.data(), secret.size());
+    Succession succession{ranks, isWhole, {}};
+    for (int rank = 0; rank < ranks; ++rank)
+      succession.neighbours.push_back({rank, static_cast<std::uint32_t>(::getpid()), ""});
+    set(succession);
+  }
+  // An empty name: this process's standby, which is open.
+  explicit NextHub(const Succession& succession) {
+    randombytes_buf(secret.data(), secret.size());
+    set(succession);
+  }
+
+  Secret secret{};
+  std::shared_ptr<Standby> standby;
+
+ private:
+  void set(Succession succession) {
+    Reactor& reactor = *Reactor::get().value();
+    REQUIRE(reactor.call([&] { standby = Standby::open(reactor); }));
+    REQUIRE(standby != nullptr);
+    for (Neighbour& each : succession.neighbours) {
+      if (each.standby.empty()) each.standby = standby->name();
+    }
+    Status made;
+    REQUIRE(reactor.call([&] { made = standby->succeed(secret, succession); }));
+    REQUIRE(made.ok());
+  }
+};
+
+class RawRank {
+ public:
+  RawRank(const NextHub& hub, int rank) : RawRank(knockAt(hub), hub.secret, rank) {}
+  RawRank(Socket socket, const Secret& secret, int rank) : rank_(rank) {
+    network::Talk talk(std::move(socket));
+    const KeyExchange exchange(secret);
+    ClientHello hello;
+    hello.tag = tagOf(secret);
+    hello.share = exchange.share();
+    const std::string mine = encode(hello);
+    const auto deadline = Clock::now() + kSoon;
+    talk.say(mine.data(), mine.size());
+    REQUIRE((talk.flushBy(deadline) && talk.hearBy(sizeof(ServerHello), deadline)));
+    const std::string theirs(talk.heardText());
+    talk.forget();
+    ServerHello answer;
+    REQUIRE((decode(theirs, answer) && answer.reply == Reply::kOk));
+    session_ = std::make_unique<Session>(Session::Side::kClient, exchange, answer.share, mine, theirs);
+    const std::string proof = session_->prove();
+    talk.say(proof.data(), proof.size());
+    REQUIRE((talk.flushBy(deadline) && talk.hearBy(Session::kProofBytes, deadline)));
+    REQUIRE(session_->check(talk.heardText()) == Reply::kOk);
+    socket_ = talk.takeSocket();
+  }
+  RawRank& joins(int ranks) { return tell(rawJoin(rank_, ranks, KOLO_VERSION_CODE, placeIdentity(), "nobody's")); }
+  // That it is back, and which rank has left in good order, as far as it knows.
+  RawRank& returns(int left = -1) {
+    Encoder words = frame(Frame::kReturn);
+    words.number(std::int32_t{rank_}).raw(std::string(16, 'p')).text("").number(std::uint32_t{left >= 0 ? 1u : 0u});
+    if (left >= 0) words.number(std::int32_t{left}).number(std::uint8_t{1}).text("it said goodbye").text("");
+    return tell(words.take());
+  }
+  // had: the last result that the rank had heard of when it asked an earlier hub
+  RawRank& asks(std::uint64_t sequence, const std::vector<int>& members, const std::string& blob, bool isRepeated,
+                std::uint64_t had = 0) {
+    const auto at = std::find(members.begin(), members.end(), rank_) - members.begin();
+    return tell(frame(Frame::kGather)
+                    .number(std::uint64_t{5})
+                    .number(sequence)
+                    .number(isRepeated ? had : kNeverAsked)
+                    .number(static_cast<std::uint32_t>(at))
+                    .number(std::uint32_t{20000})
+                    .ranks(members)
+                    .text(blob)
+                    .take());
+  }
+  // The result of an exchange of an earlier hub, or its first blobs.
+  RawRank& brings(std::uint64_t sequence, const std::vector<std::string>& blobs, const std::vector<int>& members,
+                  std::uint64_t number = 1) {
+    Encoder words = frame(Frame::kResult);
+    words.number(std::uint64_t{5}).number(sequence).number(number).number(std::int32_t{koloSuccess}).text("");
+    words.ranks(members).number(std::uint32_t{0});
+    words.number(static_cast<std::uint32_t>(blobs.size()));
+    for (const std::string& each : blobs) words.text(each);
+    return tell(words.take());
+  }
+  RawRank& isBack() { return tell(frame(Frame::kFinished).take()); }
+  RawRank& tell(std::string_view plain) {
+    std::string bytes;
+    session_->seal(plain, bytes);
+    for (std::string_view rest = bytes; !rest.empty();) {
+      const ssize_t sent = ::send(socket_.fd(), rest.data(), rest.size(), MSG_NOSIGNAL);
+      if (sent > 0) rest.remove_prefix(static_cast<std::size_t>(sent));
+      else REQUIRE((errno == EAGAIN && network::await(socket_.fd(), POLLOUT, Clock::now() + kSoon)));
+    }
+    return *this;
+  }
+  // The next frame of this kind; those before it are dropped. Nothing: the connection has ended.
+  std::optional<std::string> hear(Frame kind) {
+    for (;;) {
+      const std::optional<std::string> plain = next();
+      if (!plain.has_value() || static_cast<Frame>(plain->front()) == kind)
+        return plain.has_value() ? std::optional(plain->substr(1)) : plain;
+    }
+  }
+  // The blobs of the next exchange that ends, or its error.
+  std::string hearsResult() {
+    for (;;) {
+      const std::optional<std::string> plain = next();
+      if (!plain.has_value()) return "closed";
+      Decoder decoder(*plain);
+      const auto kind = static_cast<Frame>(decoder.number<std::uint8_t>());
+      if (kind != Frame::kGathered && kind != Frame::kGatherFailed) continue;
+      for (int i = 0; i < 3; ++i) (void)decoder.number<std::uint64_t>();
+      settled = decoder.number<std::uint64_t>();
+      if (kind == Frame::kGatherFailed) {
+        (void)decoder.number<std::int32_t>();
+        return std::string(decoder.text());
+      }
+      (void)decoder.number<std::uint32_t>();
+      std::string all;
+      for (auto count = decoder.number<std::uint32_t>(); count > 0; --count) all += decoder.text();
+      CHECK(decoder.done());
+      return all;
+    }
+  }
+  void ends() { socket_.close(); }
+  std::uint64_t settled = 0;  // as the last result says
+
+ private:
+  static Socket knockAt(const NextHub& hub) {
+    int errnum = 0;
+    Socket socket = kolo::bootstrap::knock(hub.standby->name(), errnum);
+    REQUIRE(errnum == 0);
+    return socket;
+  }
+  std::optional<std::string> next() {
+    const auto deadline = Clock::now() + kSoon;
+    for (;;) {
+      const std::size_t bytes = in_.size() < kLengthBytes ? 0 : Session::cipherBytes(in_.substr(0, kLengthBytes));
+      if (bytes != 0 && in_.size() >= kLengthBytes + bytes) {
+        std::string plain;
+        REQUIRE(session_->open(in_.substr(0, kLengthBytes), in_.substr(kLengthBytes, bytes), plain));
+        in_.erase(0, kLengthBytes + bytes);
+        return plain;
+      }
+      REQUIRE(network::await(socket_.fd(), POLLIN, deadline));
+      char room[4096];
+      const ssize_t got = ::recv(socket_.fd(), room, sizeof room, 0);
+      if (got <= 0) return std::nullopt;
+      in_.append(room, static_cast<std::size_t>(got));
+    }
+  }
+
+  const int rank_;
+  Socket socket_;
+  std::unique_ptr<Session> session_;
+  std::string in_;
+};
+
+// At one end of a connection, as getpeername or getsockname tells; 0: it is none over IP.
+int portOf(int fd, int (*end)(int, sockaddr*, socklen_t*)) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  if (end(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return 0;
+  const bool isIp = address.ss_family == AF_INET || address.ss_family == AF_INET6;
+  return isIp ? ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port) : 0;  // both have it at one place
+}
+
+// Breaks one connection that this process has to a port, though both ends live.
+void breakConnectionTo(std::uint16_t port) {
+  DIR* const files = ::opendir("/proc/self/fd");
+  REQUIRE(files != nullptr);
+  bool isBroken = false;
+  while (const dirent* const each = isBroken ? nullptr : ::readdir(files)) {
+    const int fd = std::atoi(each->d_name);
+    isBroken = portOf(fd, ::getpeername) == port && ::shutdown(fd, SHUT_RDWR) == 0;
+  }
+  ::closedir(files);
+  REQUIRE(isBroken);
+}
+
+// The names of all abstract sockets, which everybody may see.
+std::set<std::string> namesInUse() {
+  std::ifstream file("/proc/net/unix");
+  std::set<std::string> names;
+  for (std::string line; std::getline(file, line);) {
+    if (const std::size_t at = line.find('@'); at != std::string::npos) names.insert(line.substr(at + 1));
+  }
+  return names;
+}
+
+// A stranger that listens by a name. One that is busy takes no connection.
+class NameTaker {
+ public:
+  NameTaker(const std::string& name, bool isBusy) : listener_(network::socketForDial(AF_UNIX)) {
+    sockaddr_un address;
+    const socklen_t bytes = network::fill(name, address);
+    const auto* const at = reinterpret_cast<const sockaddr*>(&address);
+    REQUIRE(::bind(listener_.fd(), at, bytes) == 0);
+    REQUIRE(::listen(listener_.fd(), isBusy ? 0 : SOMAXCONN) == 0);
+    if (!isBusy) return;
+    first_ = network::socketForDial(AF_UNIX);
+    REQUIRE(::connect(first_.fd(), at, bytes) == 0);
+  }
+
+ private:
+  Socket listener_, first_;
+};
+
+// Copies of all connections of a process.
+std::vector<std::pair<int, Socket>> connectionsOf(int pid) {
+  std::vector<std::pair<int, Socket>> all;  // by the port at the other end
+  const Socket process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  for (int fd = 3; process.valid() && fd < 100; ++fd) {
+    Socket copy(static_cast<int>(::syscall(SYS_pidfd_getfd, process.fd(), fd, 0)));
+    if (const int port = portOf(copy.fd(), ::getpeername); port != 0) all.emplace_back(port, std::move(copy));
+  }
+  return all;
+}
+
+// Of one process, those to the other one.
+std::vector<Socket> connectionsOf(int pid, int to) {
+  std::vector<Socket> both;
+  const auto ends = connectionsOf(to);
+  for (auto& [port, copy] : connectionsOf(pid)) {
+    const int other = port;
+    const bool isIt = std::any_of(ends.begin(), ends.end(), [other](const auto& each) {
+      return portOf(each.second.fd(), ::getsockname) == other;
+    });
+    if (isIt) both.push_back(std::move(copy));
+  }
+  return both;
+}
+
+// Of a process that has ended.
+std::uint32_t endedPid() {
+  const pid_t pid = ::fork();
+  if (pid == 0) ::_exit(0);
+  REQUIRE(::waitpid(pid, nullptr, 0) == pid);
+  return static_cast<std::uint32_t>(pid);
+}
+
+// Of two ranks of this process.
+int exchangesDone(const ControlPtr& a, const ControlPtr& b, std::uint64_t sequence) {
+  const ControlPtr both[] = {a, b};
+  std::atomic<int> done{0};
+  onThreads(2, [&](int i) {
+    const Blobs all = both[i]->allGather(9, sequence, {a->rank(), b->rank()}, i, fmt::format("{}", i), kPatienceMs);
+    done += all.ok() && all.value() == std::vector<std::string>{"0", "1"} ? 1 : 0;
+  });
+  return done;
+}
+
+}  // namespace
+
+TEST_CASE("requests that were under way when the hub ended are repeated, and new ones join them", "[bootstrap]") {
+  const NextHub hub(3);
+  RawRank zero(hub, 0), one(hub, 1), two(hub, 2);
+  zero.returns().asks(1, upTo(3), "a", true).isBack();
+  one.returns().asks(1, upTo(3), "b", true).isBack();
+  two.returns().isBack().asks(1, upTo(3), "c", false);
+  CHECK(zero.hearsResult() == "abc");
+  CHECK(one.hearsResult() == "abc");
+  CHECK(two.hearsResult() == "abc");
+}
+
+TEST_CASE("a result that one rank has and another one lacks is handed on", "[bootstrap]") {
+  const bool isHolderFirst = GENERATE(true, false);
+  const NextHub hub(2);
+  RawRank zero(hub, 0), one(hub, 1);
+  const auto zeroReturns = [&] {
+    zero.returns().brings(7, {"first", "second"}, upTo(2)).isBack();
+    REQUIRE(zero.hear(Frame::kReturned).has_value());
+  };
+  if (isHolderFirst) zeroReturns();
+  one.returns().asks(7, upTo(2), "again", true);
+  REQUIRE(one.hear(Frame::kReturned).has_value());
+  if (!isHolderFirst) zeroReturns();
+  CHECK(one.hearsResult() == "firstsecond");
+  // It has to be kept for one more hub until this one says that it has reached all.
+  for (RawRank* const each : {&zero, &one}) each->asks(8, upTo(2), "x", false);
+  CHECK(zero.hearsResult() == "xx");
+  CHECK(zero.settled == 0);
+  CHECK(one.isBack().hearsResult() == "xx");
+  for (RawRank* const each : {&zero, &one}) each->asks(9, upTo(2), "y", false);
+  CHECK(zero.hearsResult() == "yy");
+  CHECK(zero.settled >= resultsBefore(0));
+}
+
+TEST_CASE("a result that is gone with the rank that had it fails the request", "[bootstrap]") {
+  const NextHub hub(3);
+  RawRank zero(hub, 0), one(hub, 1);
+  zero.returns();
+  REQUIRE(zero.hear(Frame::kReturned).has_value());
+  one.returns().asks(7, {0, 1}, "x", true).isBack();
+  REQUIRE(one.hear(Frame::kReturned).has_value());
+  zero.ends();
+  const std::string why = one.hearsResult();
+  CHECK(contains(why, "rank 0 (pid "));
+  CHECK(contains(why, "died"));
+}
+
+TEST_CASE("a result outlives a rank that has ended with the hub, and no death comes before it", "[bootstrap]") {
+  const bool isThere = GENERATE(true, false);
+  const auto own = static_cast<std::uint32_t>(::getpid());
+  const NextHub hub(Succession{3, true, {{0, endedPid(), "nobody's"}, {1, own, ""}, {2, own, ""}}});
+  RawRank one(hub, 1), two(hub, 2);
+  one.returns().asks(7, upTo(3), "x", true).isBack();
+  REQUIRE(one.hear(Frame::kDeaths).has_value());
+  two.returns();
+  if (isThere) two.brings(7, {"a", "b", "c"}, upTo(3));
+  two.isBack();
+  const std::string told = one.hearsResult();
+  if (isThere) CHECK(told == "abc");
+  else CHECK(contains(told, "rank 0 (pid "));
+}
+
+TEST_CASE("of two ranks that have a result the second one gives it if the first one dies while it does",
+          "[bootstrap]") {
+  const NextHub hub(3);
+  RawRank zero(hub, 0), one(hub, 1), two(hub, 2);
+  one.returns().asks(7, upTo(3), "x", true).isBack();
+  zero.returns().brings(7, {"lost"}, upTo(3));
+  REQUIRE(zero.hear(Frame::kReturned).has_value());
+  two.returns().brings(7, {"a", "b", "c"}, upTo(3)).isBack();
+  zero.ends();
+  CHECK(one.hearsResult() == "abc");
+}
+
+TEST_CASE("ranks that meet a second time under one name are not given the result of the first time", "[bootstrap]") {
+  const bool isHolderFirst = GENERATE(true, false);
+  const NextHub hub(3);
+  RawRank zero(hub, 0), one(hub, 1), two(hub, 2);
+  const auto twoReturns = [&] {
+    two.returns().brings(7, {"o", "l", "d"}, upTo(3), 5).isBack();
+    REQUIRE(two.hear(Frame::kReturned).has_value());
+  };
+  if (isHolderFirst) twoReturns();
+  zero.returns().asks(7, upTo(3), "n", true, 5).isBack();
+  one.returns().asks(7, upTo(3), "e", true, 6).isBack();
+  for (RawRank* const each : {&zero, &one}) REQUIRE(each->hear(Frame::kReturned).has_value());
+  if (!isHolderFirst) twoReturns();
+  two.asks(7, upTo(3), "w", false);
+  for (RawRank* const each : {&zero, &one, &two}) CHECK(each->hearsResult() == "new");
+}
+
+TEST_CASE("of the results of several meetings under one name each rank is given the one that it lacks", "[bootstrap]") {
+  const NextHub hub(3);
+  RawRank zero(hub, 0), one(hub, 1), two(hub, 2);
+  two.returns().brings(7, {"o", "l", "d"}, upTo(3), 5).brings(7, {"n", "e", "w"}, upTo(3), 8).isBack();
+  REQUIRE(two.hear(Frame::kReturned).has_value());
+  zero.returns().asks(7, upTo(3), "x", true, 4);
+  one.returns().asks(7, upTo(3), "x", true, 5);
+  CHECK(zero.hearsResult() == "old");
+  CHECK(one.hearsResult() == "new");
+}
+
+TEST_CASE("a group that is made again while the hub ends is not that of before", "[bootstrap][threads]") {
+  Child maker("hub alone", 0, 4, "");
+  const koloUniqueId id = unhex(maker.line());
+  Child zero("rank", 0, 4, hex(id));
+  const std::vector<ControlPtr> controls = joinAll(id, 4, 1);
+  const auto meet = [&](int i, const std::string& mine) {
+    const Blobs all = controls[static_cast<std::size_t>(i)]->allGather(9, 1, {1, 2, 3}, i - 1, mine, kPatienceMs);
+    return all.ok() ? all.value()[0] + all.value()[1] + all.value()[2] : all.status().message();
+  };
+  std::string told[4];
+  onThreads(3, [&](int i) { told[i + 1] = meet(i + 1, "a"); });
+  CHECK(told[3] == "aaa");
+  std::thread first([&] { told[1] = meet(1, "b"); }), second([&] { told[2] = meet(2, "b"); });
+  std::this_thread::sleep_for(50ms);  // any order will do: mostly they have asked
+  maker.kill();
+  std::this_thread::sleep_for(50ms);  // and mostly they ask again before the third one does
+  told[3] = meet(3, "b");
+  first.join();
+  second.join();
+  for (int i = 1; i < 4; ++i) CHECK(told[i] == "bbb");
+  leaveAll(controls);
+}
+
+TEST_CASE("what a rank has withdrawn from a hub that answers no more is no part of what it asks the next one",
+          "[bootstrap][threads]") {
+  Child maker("hub alone", 0, 3, "");
+  const std::vector<ControlPtr> controls = joinAll(unhex(maker.line()), 3);
+  const auto meet = [&](int i, const std::string& mine, Interrupt* interrupt) {
+    const Blobs all = controls[static_cast<std::size_t>(i)]->allGather(9, 1, upTo(3), i, mine, kPatienceMs, interrupt);
+    return all.ok() ? all.value()[0] + all.value()[1] + all.value()[2] : all.status().message();
+  };
+  maker.stop();
+  Interrupt interrupt;
+  std::string told[3];
+  std::thread first([&] { told[0] = meet(0, "x", &interrupt); });
+  std::this_thread::sleep_for(50ms);  // any order will do: mostly it has asked
+  interrupt.raise(error(koloAborted, "enough"));
+  first.join();
+  CHECK(told[0] == "enough");
+  std::thread anew([&] { told[0] = meet(0, "a", nullptr); });
+  std::this_thread::sleep_for(50ms);  // and mostly it waits again
+  maker.kill();
+  onThreads(2, [&](int i) { told[i + 1] = meet(i + 1, i == 0 ? "b" : "c", nullptr); });
+  anew.join();
+  for (const std::string& each : told) CHECK(each == "abc");
+  leaveAll(controls);
+}
+
+TEST_CASE("results that a rank invents end nobody else's return", "[bootstrap]") {
+  const NextHub hub(3);
+  RawRank zero(hub, 0), one(hub, 1), two(hub, 2);
+  zero.returns();
+  for (std::uint64_t i = 0; i < kMaxGathersOfRank + 100; ++i) zero.brings(100 + i, {"x"}, {0});
+  zero.isBack();
+  REQUIRE(zero.hear(Frame::kReturned).has_value());
+  one.returns().brings(7, {"b", "c"}, {1, 2}, 5).isBack();
+  two.returns().asks(7, {1, 2}, "x", true).isBack();
+  CHECK(two.hearsResult() == "bc");
+}
+
+TEST_CASE("a rank that invents the result of an exchange of others is not believed", "[bootstrap]") {
+  const NextHub hub(3);
+  RawRank zero(hub, 0), one(hub, 1), two(hub, 2);
+  const auto isClosed = [](RawRank& liar) { return liar.hearsResult() == "closed"; };
+  one.returns().asks(7, {1, 2}, "b", true).isBack();
+  REQUIRE(one.hear(Frame::kReturned).has_value());
+  zero.returns().brings(7, {"l", "i", "e"}, upTo(3), 5);
+  SECTION("as one of them") { CHECK(isClosed(zero.brings(7, {"l", "i"}, {1, 2}, 5))); }
+  SECTION("with a blob too many") { CHECK(isClosed(zero.brings(7, {"l", "i", "e"}, {0, 1}, 5))); }
+  SECTION("as of a later hub") { CHECK(isClosed(zero.brings(7, {"l", "i"}, {0, 1}, resultsBefore(0) + 1))); }
+  two.returns().asks(7, {1, 2}, "c", true).isBack();
+  CHECK(one.hearsResult() == "bc");
+  CHECK(two.hearsResult() == "bc");
+}
+
+TEST_CASE("a rank that has not returned is dead only if its standby is closed, and not if it has left", "[bootstrap]") {
+  const auto own = static_cast<std::uint32_t>(::getpid());
+  // Nobody listens by the names of ranks 1 and 2; rank 3 is silent.
+  const NextHub hub(
+      Succession{4, true, {{0, own, ""}, {1, own + 1, "kolo-nobody-1"}, {2, own + 1, "kolo-nobody-2"}, {3, own, ""}}});
+  RawRank zero(hub, 0);
+  zero.returns(1).isBack();
+  const std::optional<std::string> deaths = zero.hear(Frame::kDeaths);
+  REQUIRE(deaths.has_value());
+  Decoder decoder(*deaths);
+  CHECK(decoder.number<std::uint32_t>() == 1);
+  CHECK(decoder.number<std::int32_t>() == 2);
+  zero.asks(1, {0, 1}, "x", false);
+  CHECK(zero.hearsResult() == "it said goodbye");
+  zero.asks(2, {0, 2}, "x", false);
+  CHECK(contains(zero.hearsResult(), "rank 2 (pid "));
+  zero.asks(3, {0, 3}, "x", false);
+  std::this_thread::sleep_for(500ms);  // nothing follows from silence, however long
+  RawRank three(hub, 3);
+  three.returns().isBack().asks(3, {0, 3}, "y", false);
+  CHECK(zero.hearsResult() == "xy");
+}
+
+TEST_CASE("the name of a rank that has ended proves nothing in the hands of another process", "[bootstrap]") {
+  const auto own = static_cast<std::uint32_t>(::getpid()), gone = endedPid();
+  const std::string names[] = {fmt::format("kolo-{}-{}-silent", gone, ::geteuid()),
+                               fmt::format("kolo-{}-{}-busy", gone, ::geteuid()),
+                               fmt::format("kolo-{}-{}-other user", own, ::geteuid() + 1)};
+  const NameTaker silent(names[0], false), busy(names[1], true), other(names[2], false);
+  const NextHub hub(Succession{4, true, {{0, own, ""}, {1, gone, names[0]}, {2, gone, names[1]}, {3, own, names[2]}}});
+  RawRank zero(hub, 0);
+  zero.returns().isBack();
+  const std::optional<std::string> deaths = zero.hear(Frame::kDeaths);
+  REQUIRE(deaths.has_value());
+  CHECK(Decoder(*deaths).number<std::uint32_t>() == 3);
+}
+
+TEST_CASE("ranks pass by a standby whose name another process has taken", "[bootstrap][threads]") {
+  const bool isBusy = GENERATE(false, true);
+  Child maker("hub alone", 0, 3, "");
+  const koloUniqueId id = unhex(maker.line());
+  Child zero("rank", 0, 3, hex(id));
+  const std::vector<ControlPtr> controls = joinAll(id, 3, 1);
+  std::set<std::string> names = namesInUse();
+  zero.kill();
+  for (const std::string& each : namesInUse()) names.erase(each);
+  std::vector<std::unique_ptr<NameTaker>> takers;
+  for (const std::string& each : names) takers.push_back(std::make_unique<NameTaker>(each, isBusy));
+  REQUIRE(!takers.empty());
+  maker.kill();
+  CHECK(exchangesDone(controls[1], controls[2], 1) == 2);
+  leaveAll(controls);
+}
+
+TEST_CASE("those that are back hear at once of a rank that leaves, and others as soon as they are", "[bootstrap]") {
+  const NextHub hub(3);
+  RawRank zero(hub, 0), one(hub, 1), two(hub, 2);
+  one.returns().isBack();
+  REQUIRE(one.hear(Frame::kReturned).has_value());
+  zero.returns().isBack().tell(frame(Frame::kLeave).take());
+  CHECK(one.hear(Frame::kLeft).has_value());
+  two.returns();
+  CHECK(two.hear(Frame::kLeft).has_value());
+  two.isBack();
+  CHECK(zero.hear(Frame::kFarewell).has_value());
+}
+
+TEST_CASE("a rank that has left the next hub's process while another one was stopped is not called dead",
+          "[bootstrap][threads]") {
+  Child maker("hub alone", 0, 4, "");
+  const koloUniqueId id = unhex(maker.line());
+  Child zero("rank that leaves because of a death", 0, 4, hex(id)), two("rank", 2, 4, hex(id));
+  Child three("rank", 3, 4, hex(id));
+  std::vector<ControlPtr> controls(4);
+  Result<ControlPtr> joined = join(id, 1, 4, kPatienceMs);
+  REQUIRE(joined.ok());
+  const ControlPtr one = joined.take();
+  Inbox inbox;
+  one->subscribe(1, upTo(4), inbox.callback());
+  two.stop();
+  maker.kill();
+  three.kill();
+  CHECK(zero.wait() == 0);
+  const Blobs all = one->allGather(9, 1, {0, 1}, 1, "", kPatienceMs);
+  CHECK(contains(all.status().message(), "has left the job"));
+  for (const Failure& each : inbox.all()) CHECK(each.rank == 3);
+  one->leave();
+}
+
+TEST_CASE("a farewell waits until all that have lost a hub know of it", "[bootstrap]") {
+  const NextHub hub(3);
+  RawRank zero(hub, 0), one(hub, 1), two(hub, 2);
+  zero.returns().isBack().tell(frame(Frame::kLeave).take());
+  one.returns().isBack();
+  REQUIRE(one.hear(Frame::kReturned).has_value());
+  two.returns().isBack();
+  REQUIRE(two.hear(Frame::kLeft).has_value());  // and so it is with its kernel
+  CHECK(zero.hear(Frame::kFarewell).has_value());
+}
+
+TEST_CASE("ranks of one host of several exchange nothing without the hub, and hear of failures", "[bootstrap]") {
+  const NextHub hub(2, false);
+  RawRank zero(hub, 0), one(hub, 1);
+  zero.returns().tell(frame(Frame::kSubscribe).number(std::uint64_t{5}).take()).isBack();
+  zero.asks(1, upTo(2), "x", true);
+  CHECK(contains(zero.hearsResult(), "relayed the messages between the hosts has ended"));
+  one.returns().isBack().tell(frame(Frame::kReport)
+                                  .number(std::uint64_t{1})
+                                  .number(std::uint64_t{5})
+                                  .number(std::uint64_t{5})
+                                  .number(std::int32_t{koloAborted})
+                                  .number(std::int32_t{1})
+                                  .text("rank 1 gave up")
+                                  .take());
+  const std::optional<std::string> reported = zero.hear(Frame::kReported);
+  REQUIRE(reported.has_value());
+  CHECK(contains(*reported, "rank 1 gave up"));
+}
+
+TEST_CASE("nobody returns in the place of another process, or twice", "[bootstrap]") {
+  const auto own = static_cast<std::uint32_t>(::getpid());
+  const NextHub hub(Succession{3, true, {{0, own, ""}, {1, own + 1, ""}, {2, own, ""}}});
+  RawRank zero(hub, 0), again(hub, 0), other(hub, 1), unknown(hub, 3);
+  zero.returns().isBack();
+  REQUIRE(zero.hear(Frame::kReturned).has_value());
+  for (RawRank* const each : {&again, &other, &unknown}) {
+    each->returns();
+    CHECK(!each->hear(Frame::kReturned).has_value());
+  }
+}
+
+TEST_CASE("who knocks at a standby without the job's key is turned away", "[bootstrap]") {
+  const NextHub hub(2);
+  Secret sameName = hub.secret, unknown{};  // what names the job is no secret: wire.h
+  sameName.back() ^= 1;
+  randombytes_buf(unknown.data(), unknown.size());
+  Reactor& reactor = *Reactor::get().value();
+  const auto isLetIn = [&](const Secret& secret) {
+    Handover over;
+    bool isProven = false;
+    REQUIRE(reactor.call([&] {
+      int errnum = 0;
+      const auto knock = std::make_shared<Knock>(reactor, secret, kolo::bootstrap::knock(hub.standby->name(), errnum),
+                                                 [&](const std::optional<Session>& session, const Socket&) {
+                                                   isProven = session.has_value();
+                                                   over.finish({});
+                                                 });
+      (void)knock->start();
+    }));
+    REQUIRE(over.wait(Clock::now() + kSoon));
+    return isProven;
+  };
+  CHECK(isLetIn(hub.secret));
+  CHECK_FALSE(isLetIn(sameName));
+  CHECK_FALSE(isLetIn(unknown));
+}
+
+TEST_CASE("a failure that was reported before the hub ended is told once, also to who subscribes later",
+          "[bootstrap][threads]") {
+  Child child("hub alone", 0, 3, "");
+  const std::vector<ControlPtr> controls = joinAll(unhex(child.line()), 3);
+  Inbox inboxes[3];
+  controls[1]->subscribe(5, upTo(3), inboxes[1].callback());
+  controls[0]->reportFailure(5, {koloAborted, 0, "rank 0 gave up"});
+  REQUIRE(inboxes[1].waitFor(1));
+  child.kill();
+  std::atomic<int> gathered{0};
+  onThreads(3, [&](int i) {
+    gathered += controls[static_cast<std::size_t>(i)]->allGather(6, 1, upTo(3), i, "", kPatienceMs).ok() ? 1 : 0;
+  });
+  CHECK(gathered == 3);
+  controls[2]->subscribe(5, upTo(3), inboxes[2].callback());
+  REQUIRE(inboxes[2].waitFor(1));
+  controls[0]->reportFailure(5, {koloAborted, 1, "again"});
+  REQUIRE(inboxes[1].waitFor(2));
+  CHECK(inboxes[1].all()[1].why.message() == "again");
+  CHECK(inboxes[1].all().size() == 2);
+  leaveAll(controls);
+}
+
+TEST_CASE("exchanges go on while hub after hub is killed", "[bootstrap][threads]") {
+  Child maker("hub alone", 0, 4, "");
+  const koloUniqueId id = unhex(maker.line());
+  Child zero("rank", 0, 4, hex(id)), one("rank", 1, 4, hex(id));
+  const std::vector<ControlPtr> controls = joinAll(id, 4, 2);
+  Inbox inbox;
+  controls[2]->subscribe(1, upTo(4), inbox.callback());
+  std::atomic<bool> isOver{false};
+  std::atomic<int> failed{0};
+  std::atomic<std::uint64_t> done{0};
+  std::thread exchanges([&] {
+    for (std::uint64_t sequence = 1; !isOver; ++sequence) {
+      onThreads(2, [&](int i) {
+        const std::string mine = fmt::format("{} of {}", sequence, i);
+        const ControlPtr& own = controls[static_cast<std::size_t>(i) + 2];
+        const Blobs all = own->allGather(9, sequence, {2, 3}, i, mine, kPatienceMs);
+        const bool isRight = all.ok() && all.value()[0] == fmt::format("{} of 0", sequence) &&
+                             all.value()[1] == fmt::format("{} of 1", sequence);
+        if (!isRight) ++failed;
+      });
+      ++done;
+    }
+  });
+  const auto goOn = [&] {
+    for (const std::uint64_t until = done + 20; done < until && failed == 0;) std::this_thread::sleep_for(1ms);
+  };
+  for (Child* const each : {&maker, &zero, &one}) {
+    goOn();
+    each->kill();
+  }
+  goOn();
+  isOver = true;
+  exchanges.join();
+  CHECK(failed == 0);
+  REQUIRE(inbox.waitFor(2));
+  CHECK(inbox.all()[0].rank == 0);
+  CHECK(inbox.all()[1].rank == 1);
+  leaveAll({controls[2], controls[3]});
+}
+
+TEST_CASE("the end of hub after hub because of one death names that death", "[bootstrap]") {
+  Child zero("hub", 0, 5, "");
+  const koloUniqueId id = unhex(zero.line());
+  Child one("rank", 1, 5, hex(id)), four("rank", 4, 5, hex(id));
+  std::vector<ControlPtr> controls(5);
+  onThreads(2, [&](int i) {
+    if (Result<ControlPtr> joined = join(id, i + 2, 5, kPatienceMs); joined.ok())
+      controls[static_cast<std::size_t>(i) + 2] = joined.take();
+  });
+  REQUIRE((controls[2] != nullptr && controls[3] != nullptr));
+  Inbox inbox;
+  controls[2]->subscribe(1, upTo(5), inbox.callback());
+  const std::string cause = fmt::format("rank 4 (pid {} on ", four.pid());
+  four.kill();
+  REQUIRE(inbox.waitFor(1, kSoon));
+  std::size_t ended = 1;
+  for (Child* const hub : {&zero, &one}) {
+    hub->kill();
+    CHECK(exchangesDone(controls[2], controls[3], ended) == 2);  // by the next one
+    REQUIRE(inbox.waitFor(++ended, kSoon));
+    CHECK(contains(inbox.all().back().why.message(), cause));
+  }
+  leaveAll(controls);
+}
+
+TEST_CASE("a rank whose connection breaks while the hub lives is the one that is lost, and is no next hub",
+          "[bootstrap][threads]") {
+  Child maker("hub alone", 0, 4, "");
+  const koloUniqueId id = unhex(maker.line());
+  // Of the ranks here the one that is cut off may be the first in the list, which would have the next hub.
+  Child last("rank", 3, 4, hex(id));
+  std::vector<ControlPtr> controls(4);
+  onThreads(3, [&](int i) {
+    if (Result<ControlPtr> joined = join(id, i, 4, kPatienceMs); joined.ok())
+      controls[static_cast<std::size_t>(i)] = joined.take();
+  });
+  Inbox inboxes[3];
+  for (std::size_t i = 0; i < 3; ++i) {
+    REQUIRE(controls[i] != nullptr);
+    controls[i]->subscribe(1, upTo(4), inboxes[i].callback());
+  }
+  breakConnectionTo(contentsOf(id).port);
+  for (Inbox& inbox : inboxes) REQUIRE(inbox.waitFor(1, kSoon));
+  const int lost = inboxes[0].all()[0].rank;
+  REQUIRE((lost >= 0 && lost < 3));
+  std::vector<ControlPtr> others;
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(inboxes[i].all()[0].rank == lost);
+    if (static_cast<int>(i) != lost) others.push_back(controls[i]);
+  }
+  CHECK(contains(inboxes[lost].all()[0].why.message(), "has lost its connection to the process"));
+  CHECK(contains(inboxes[lost].all()[0].why.message(), "which lives"));
+  const ControlPtr& given = controls[static_cast<std::size_t>(lost)];
+  CHECK_FALSE(given->allGather(9, 1, upTo(3), lost, "", kPatienceMs).ok());
+  CHECK(exchangesDone(others[0], others[1], 2) == 2);
+  maker.kill();
+  CHECK(exchangesDone(others[0], others[1], 3) == 2);
+  CHECK_FALSE(given->allGather(9, 4, upTo(3), lost, "", kPatienceMs).ok());
+  for (Inbox& inbox : inboxes) CHECK(inbox.all().size() == 1);
+  leaveAll(controls);
+}
+
+TEST_CASE("a process that is stopped when it is to have the next hub is waited for, and not taken for dead",
+          "[bootstrap][threads]") {
+  Child maker("hub alone", 0, 3, "");
+  const koloUniqueId id = unhex(maker.line());
+  Child zero("rank", 0, 3, hex(id));
+  const std::vector<ControlPtr> controls = joinAll(id, 3, 1);
+  Inbox inbox;
+  controls[1]->subscribe(1, upTo(3), inbox.callback());
+  zero.stop();
+  maker.kill();
+  std::atomic<int> done{-1};
+  std::thread exchange([&] { done = exchangesDone(controls[1], controls[2], 1); });
+  std::this_thread::sleep_for(500ms);  // nothing follows from silence, however long
+  CHECK(done == -1);
+  REQUIRE(::kill(zero.pid(), SIGCONT) == 0);
+  exchange.join();
+  CHECK(done == 2);
+  CHECK(inbox.all().empty());
+  leaveAll(controls);
+}
+
+TEST_CASE("a process that stays stopped when it is to have the next hub holds nobody up for ever",
+          "[bootstrap][threads][slow]") {
+  Child maker("hub alone", 0, 3, "");
+  const koloUniqueId id = unhex(maker.line());
+  Child zero("rank", 0, 3, hex(id));
+  const std::vector<ControlPtr> controls = joinAll(id, 3, 1);
+  zero.stop();
+  maker.kill();
+  CHECK(exchangesDone(controls[1], controls[2], 1) == 0);
+  // They have given up, both: none of them goes on alone, also when it lives again.
+  REQUIRE(::kill(zero.pid(), SIGCONT) == 0);
+  CHECK(exchangesDone(controls[1], controls[2], 2) == 0);
+  leaveAll(controls);
+}
+
+// The last hub's end of the connection to rank 0 lasts for a while longer than those to the others.
+TEST_CASE("a process that answers and has not lost the last hub yet is waited for", "[bootstrap][threads][slow]") {
+  Child maker("hub alone", 0, 3, "");
+  const koloUniqueId id = unhex(maker.line());
+  Child zero("rank", 0, 3, hex(id));
+  const std::vector<ControlPtr> controls = joinAll(id, 3, 1);
+  std::vector<Socket> kept = connectionsOf(maker.pid(), zero.pid());
+  REQUIRE(!kept.empty());
+  maker.kill();
+  std::atomic<int> done{-1};
+  std::thread exchange([&] { done = exchangesDone(controls[1], controls[2], 1); });
+  std::this_thread::sleep_for(4s);  // nothing follows from an answer, either
+  CHECK(done == -1);
+  kept.clear();
+  exchange.join();
+  CHECK(done == 2);
+  leaveAll(controls);
+}
+
+TEST_CASE("a result is kept until no end of the hub can take it away from a rank that has not read it", "[bootstrap]") {
+  const IdContents id = contentsOf(newId());
+  const auto socketToHub = [&] {
+    int errnum = 0;
+    Socket socket = connectTo(kLoopback, id.port, Clock::now() + kSoon, errnum);
+    REQUIRE(errnum == 0);
+    return socket;
+  };
+  Socket narrow = socketToHub();
+  const int few = 1;  // of which the kernel makes some thousand
+  REQUIRE(::setsockopt(narrow.fd(), SOL_SOCKET, SO_RCVBUF, &few, sizeof few) == 0);
+  RawRank zero(socketToHub(), id.secret, 0), one(std::move(narrow), id.secret, 1);
+  one.joins(2);
+  zero.joins(2);
+  REQUIRE(zero.hear(Frame::kWelcome).has_value());
+  const std::string big(30 << 10, 'x');  // more than one's kernel takes, and less than the hub's does
+  std::uint64_t sequence = 1;
+  for (RawRank* const each : {&zero, &one}) each->asks(sequence, upTo(2), big, false);
+  CHECK(zero.hearsResult() == big + big);
+  CHECK(zero.asks(++sequence, {0}, "y", false).hearsResult() == "y");
+  CHECK(zero.settled == 0);
+  CHECK(one.hearsResult() == big + big);
+  for (const auto until = Clock::now() + kSoon; zero.settled == 0 && Clock::now() < until;)
+    CHECK(zero.asks(++sequence, {0}, "y", false).hearsResult() == "y");
+  CHECK(zero.settled > 0);
+}
