@@ -82,6 +82,7 @@ bool Hub::onJoin(const MemberPtr& member, Decoder& decoder) {
   member->standby = decoder.text();
   member->host = decoder.text();
   if (!decoder.done() || ranks < 1 || ranks > kMaxRanks || rank < 0 || rank >= ranks) return false;
+  if (member->standby.size() > kMaxNameBytes) return false;
   std::copy(process.begin(), process.end(), member->process.begin());
   member->rank = rank;
   unjoined_.erase(member);

@@ -43,6 +43,7 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
     return false;
   }
   if (hasTooMany(member)) return false;
+  if (isSuccessor_) flushDeaths();  // an inherited failure by a death is not told before the death
   if (takeInherited(id, members, after, member)) return true;
   Gather& gather = gatherOf(id, members);
   if (gather.members != members) {
@@ -84,7 +85,7 @@ void Hub::endIfHopeless(const GatherKey& id, const MemberPtr& member) {
     return failGather(id, why, nameFailure(why.message()));
   }
   const auto known = failures_.find(id.first);
-  if (known != failures_.end() && (missed == nullptr || missed->state != State::kDead)) {
+  if (known != failures_.end() && (missed == nullptr || missed->state != State::kDead) && !mayBeInherited(gather)) {
     const Status& first = known->second.first;
     failGather(id, first, nameFailure(first.message()));
   } else if (missed != nullptr) {
@@ -213,14 +214,19 @@ void Hub::failGather(const GatherKey& key, const Status& why, const std::string&
   if (number != 0) settle(node.mapped(), number);
 }
 
-// Ends the exchanges that wait for a rank that is gone. flushDeaths tells deaths first and then calls this, so that a
-// rank whose exchange ends by a death has heard of the death before.
+// Ends the exchanges that wait for a rank that is gone, and those that were reported while an earlier hub's result
+// might still come. flushDeaths tells deaths first and then calls this, so that a rank whose exchange ends by a death
+// has heard of the death before.
 void Hub::failHopelessGathers() {
   if (!newlyDead_.empty()) return;
   std::vector<std::pair<GatherKey, const Slot*>> hopeless;
+  std::vector<std::pair<GatherKey, Status>> reported;
   for (const auto& [key, gather] : gathers_) {
+    const auto known = failures_.find(key.first);
     if (const Slot* const missed = missedBy(gather); missed != nullptr) hopeless.emplace_back(key, missed);
+    else if (known != failures_.end() && !mayBeInherited(gather)) reported.emplace_back(key, known->second.first);
   }
+  for (const auto& [key, why] : reported) failGather(key, why, nameFailure(why.message()));
   for (const auto& [key, gone] : hopeless)
     failGather(key, Status(koloRemoteError, gone->words()), gone->farewell, gone->known);
 }
@@ -340,8 +346,8 @@ bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
     }
   }
   for (auto at = gathers_.lower_bound({key, 0}); at != gathers_.end() && at->first.first == key;) {
-    const GatherKey pending = (at++)->first;
-    failGather(pending, Status(failureCode(code), message), cause);
+    const auto pending = at++;
+    if (!mayBeInherited(pending->second)) failGather(pending->first, Status(failureCode(code), message), cause);
   }
   return true;
 }

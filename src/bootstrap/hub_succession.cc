@@ -91,6 +91,7 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
     const std::string_view farewell = decoder.text(), known = decoder.text();
     if (!decoder.ok() || gone < 0 || gone >= expected_) return false;
     Slot& slot = slots_[static_cast<std::size_t>(gone)];
+    if (slot.state == State::kJoined && !hasLeft && gone != rank) tellThatItCountsAsDead(slot, gone, farewell);
     if (slot.state != State::kAwaited || gone == rank) continue;
     slot.hasLeft = slot.hasLeft || hasLeft;
     if (!slot.farewell.empty()) continue;
@@ -113,12 +114,21 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
   unjoined_.erase(member);
   own.state = State::kJoined;
   own.member = member;
+  if (!own.farewell.empty() && !own.hasLeft) tellThatItCountsAsDead(own, rank, own.farewell);
   own.farewell.clear();
   own.known.clear();
   tellOfTheDead(member);
   if (!leavers_.empty()) member->channel->send(newsOfLeavers(0));
   if (lookTimer_ == 0) lookAfterAwaited();
   return true;
+}
+
+// A rank that lives, and that an earlier hub had given up: others go on without it, so it has to hear of it as they
+// have.
+void Hub::tellThatItCountsAsDead(const Slot& slot, int rank, std::string_view farewell) {
+  slot.member->channel->send(
+      frame(Frame::kDeaths, std::uint32_t{1}, static_cast<std::int32_t>(rank), farewell.substr(0, 2 * kMostKnownBytes))
+          .take());
 }
 
 // Of those whose deaths others have been told.
@@ -196,6 +206,7 @@ bool Hub::onResult(const MemberPtr& member, Decoder& decoder) {
   if (brought.have != all || brought.results >= kMaxGathersOfRank) return true;
   ++brought.results;
   if (!inherited_.try_emplace(brought.id, std::exchange(brought.frames, {})).second) return true;
+  flushDeaths();
   const auto found = gathers_.find(id);
   for (std::size_t i = 0; found != gathers_.end() && i < found->second.parts.size(); ++i) {
     const Contribution& part = found->second.parts[i];

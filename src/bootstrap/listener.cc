@@ -137,8 +137,7 @@ Standby::~Standby() {
 Status Standby::succeed(const Secret& secret, const Succession& succession) {
   const std::shared_ptr<Listener> listener = listener_.lock();
   if (listener == nullptr) return error(koloInvalidUsage, "the standby is closed");
-  if (listener->hubOf(tagOf(secret)) != nullptr) return {};
-  KOLO_TRY(listener->addHub(secret));
+  if (listener->hubOf(tagOf(secret)) == nullptr) KOLO_TRY(listener->addHub(secret));
   listener->hubOf(tagOf(secret))->succeed(succession);
   return {};
 }

@@ -91,7 +91,7 @@ void MemberLink::report(std::uint64_t key, const Failure& failure, std::uint64_t
   Failure mine = failure;
   mine.reporter = rank_;
   subscriptions_.reported(key, mine, families_.count(family) != 0);  // else the hub tells it with the others
-  failExchangesOf(key, failure.why);
+  failExchangesOf(key, failure.why, 0);
 }
 
 void MemberLink::ask(std::uint64_t key, int rank, const std::string& question,
@@ -238,8 +238,9 @@ bool MemberLink::onReported(Decoder& decoder) {
   Failure failure(error(failureCode(code), "{}", message), rank);
   failure.reporter = from;
   subscriptions_.reported(key, failure, true);
-  // The hub has failed those it knew of; one that is still on its way there must not wait for ranks that gave up.
-  failExchangesOf(key, failure.why);
+  // The hub has failed those it knew of; one that is still on its way there must not wait for ranks that gave up. What
+  // was repeated is known to the hub, which may still be brought its result.
+  failExchangesOf(key, failure.why, search_.firstResult);
   return true;
 }
 
@@ -353,10 +354,11 @@ void MemberLink::failExchanges(const Status& why) {
   }
 }
 
-void MemberLink::failExchangesOf(std::uint64_t key, const Status& why) {
+void MemberLink::failExchangesOf(std::uint64_t key, const Status& why, std::uint64_t since) {
   for (auto at = exchanges_.lower_bound({key, 0}); at != exchanges_.end() && at->first.first == key;) {
     const ExchangeKey pending = at->first;
     const std::shared_ptr<Exchange> exchange = (at++)->second;
+    if (exchange->after < since) continue;
     withdraw(pending);
     exchange->over.finish(why);
   }

@@ -142,7 +142,8 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   bool isNews(std::uint64_t key, int from, std::uint64_t number);
   void hearResult(std::uint64_t number, std::uint64_t settled);
   void failExchanges(const Status& why);
-  void failExchangesOf(std::uint64_t key, const Status& why);
+  // Of those that were first asked for after this result.
+  void failExchangesOf(std::uint64_t key, const Status& why, std::uint64_t since);
   Status lossOfHub(std::string_view why) const;
   std::string afterWhat() const;
 
@@ -200,8 +201,9 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
     std::string after;         // of a rank in the last hub's process: its end, in words
     std::string afterKnown;    // and what it knew of
     std::shared_ptr<Knock> knock;
-    std::size_t next = 0;       // the neighbour whose standby is tried; those before it are closed
-    Clock::time_point until{};  // 0: no hub is lost, or another one has taken this rank
+    std::size_t next = 0;           // the neighbour whose standby is tried; those before it are closed
+    std::uint64_t firstResult = 0;  // of the hub that was returned to; requests that are older have been repeated
+    Clock::time_point until{};      // 0: no hub is lost, or another one has taken this rank
     Reactor::TimerId timer = 0;
   };
 

@@ -14,8 +14,8 @@ namespace {
 // descriptor, or is stopped.
 constexpr std::chrono::milliseconds kKnockAgain{5};
 constexpr std::chrono::seconds kLongestSearch{15};
+constexpr std::chrono::seconds kStopped{1};      // lateness from which on this process counts as stopped meanwhile
 constexpr std::size_t kResultBatch = 64u << 10;  // as of a hub
-constexpr std::size_t kMaxNameBytes = 100;       // of the kernel's names
 
 }  // namespace
 
@@ -58,6 +58,7 @@ bool MemberLink::onReturned(Decoder& decoder) {
   hub_.name = fmt::format("pid {} on {}", pid, host);
   hub_.is = "which has relayed the job's messages";
   hub_.ranks = std::move(ranks);
+  std::erase_if(hub_.ranks, [this](int rank) { return memory_.gone.count(rank) != 0; });
   // All ranks in it know how the last hub has ended, and may end themselves because of that.
   if (!search_.after.empty()) {
     hub_.knows = search_.afterKnown.empty() ? search_.after : search_.afterKnown;
@@ -127,7 +128,6 @@ void MemberLink::lose(std::string_view why) {
 
 // For certain.
 void MemberLink::hubIsOver() {
-  search_.isHubOver = true;
   for (const int rank : hub_.ranks) {
     if (rank != rank_)
       memory_.gone.try_emplace(
@@ -135,6 +135,7 @@ void MemberLink::hubIsOver() {
   }
   // The next hub knows nothing of other hosts, and exchanges nothing without them.
   if (!place_.isWhole) endAllWithHub(search_.why);
+  search_.isHubOver = true;  // last: without memory all of it is done again
 }
 
 void MemberLink::seek() {
@@ -157,7 +158,11 @@ void MemberLink::seek() {
 
 void MemberLink::seekAt(Clock::time_point when) {
   reactor_.cancel(search_.timer);
-  search_.timer = reactor_.at(when, [self = shared_from_this()] { self->seek(); });
+  search_.timer = reactor_.at(when, [self = shared_from_this(), when] {
+    // Where this process was stopped, others may have been: they have as long as before.
+    if (const auto late = Clock::now() - when; late > kStopped) self->search_.until += late;
+    self->seek();
+  });
 }
 
 // False: it is closed.
@@ -192,7 +197,8 @@ void MemberLink::returnBy(const std::optional<Session>& session, Socket socket) 
   hub_.secret = standbySecret(jobKey_);
   for (const SharedFrame& each : all) (void)insist([&] { channel_->send(each); });
   // What this hub is the first to be asked for, no earlier one can have ended.
-  memory_.lastResult = std::max(memory_.lastResult, resultsBefore(place_.neighbours[search_.next].rank));
+  search_.firstResult = resultsBefore(place_.neighbours[search_.next].rank);
+  memory_.lastResult = std::max(memory_.lastResult, search_.firstResult);
   for (const auto& [key, exchange] : exchanges_) exchange->after = std::min(exchange->after, memory_.lastResult);
 }
 
@@ -208,8 +214,6 @@ std::vector<SharedFrame> MemberLink::allToSay() const {
     own.text(gone.farewell).text(gone.known);
   }
   say(own);
-  all.insert(all.end(), memory_.reports.begin(), memory_.reports.end());
-  for (const std::uint64_t family : families_) say(frame(Frame::kSubscribe, family));
   for (const Kept& result : memory_.results) {
     const std::vector<std::string>& blobs = result.blobs;
     std::size_t first = 0;
@@ -227,6 +231,10 @@ std::vector<SharedFrame> MemberLink::allToSay() const {
     } while (first < blobs.size());
   }
   for (const auto& [key, exchange] : exchanges_) all.push_back(requestFor(key, *exchange));
+  // Behind results and requests: an exchange that an earlier hub has ended ends by that, and not by what was reported
+  // since.
+  all.insert(all.end(), memory_.reports.begin(), memory_.reports.end());
+  for (const std::uint64_t family : families_) say(frame(Frame::kSubscribe, family));
   for (const auto& [number, question] : questions_.byNumber) all.push_back(question.request);
   say(frame(Frame::kFinished));
   if (leaving_) all.push_back(shared(frame(Frame::kLeave)));

@@ -31,6 +31,7 @@ struct Neighbour {
   std::uint32_t pid = 0;
   std::string standby;  // its name
 };
+constexpr std::size_t kMaxNameBytes = 100;  // of a standby's name
 // In place of a rank: the process of the hub that tells of the neighbours, which may have none.
 constexpr std::int32_t kHubItself = -1;
 class Standby;  // listener.h

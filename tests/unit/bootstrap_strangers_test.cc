@@ -132,7 +132,10 @@ TEST_CASE("strangers do not disturb a job", "[bootstrap]") {
     Result<Dialled> raw = dial(contents, Clock::now() + 5s);
     REQUIRE(raw.ok());
     std::string bytes;
-    raw.value().session.seal(rawJoin(7, 2, KOLO_VERSION_CODE), bytes);
+    const bool isNameTooLong = GENERATE(false, true);
+    raw.value().session.seal(isNameTooLong ? rawJoin(1, 2, KOLO_VERSION_CODE, placeIdentity(), std::string(101, 'x'))
+                                           : rawJoin(7, 2, KOLO_VERSION_CODE),
+                             bytes);
     push(raw.value().socket, bytes);
     CHECK(closedWithin(raw.value().socket, 2000ms));
   }

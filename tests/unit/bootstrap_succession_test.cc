@@ -355,6 +355,51 @@ TEST_CASE("a result outlives a rank that has ended with the hub, and no death co
   else CHECK(contains(told, "rank 0 (pid "));
 }
 
+TEST_CASE("a result that is still to be brought comes before what was reported after it", "[bootstrap]") {
+  const bool isBrought = GENERATE(true, false), isAskedFirst = GENERATE(true, false);
+  const NextHub hub(3);
+  RawRank zero(hub, 0), one(hub, 1), two(hub, 2);
+  const auto asks = [&] { one.asks(7, upTo(3), "x", true).isBack(); };
+  one.returns();
+  REQUIRE(one.hear(Frame::kReturned).has_value());
+  if (isAskedFirst) asks();
+  two.returns().tell(frame(Frame::kReport, std::uint64_t{1}, std::uint64_t{5}, std::uint64_t{5},
+                           std::int32_t{koloAborted}, std::int32_t{2}, "rank 2 gave up")
+                         .take());
+  two.isBack();
+  REQUIRE(two.hear(Frame::kReturned).has_value());
+  if (!isAskedFirst) asks();
+  zero.returns();
+  if (isBrought) zero.brings(7, {"a", "b", "c"}, upTo(3));
+  zero.isBack();
+  CHECK(one.hearsResult() == (isBrought ? "abc" : "rank 2 gave up"));
+}
+
+TEST_CASE("a rank that an earlier hub had given up, and that lives, hears that it counts as dead", "[bootstrap]") {
+  const bool isBackFirst = GENERATE(true, false);
+  const NextHub hub(2);
+  RawRank zero(hub, 0), one(hub, 1);
+  const auto tells = [&] {
+    zero.tell(frame(Frame::kReturn, std::int32_t{0})
+                  .raw(std::string(16, 'p'))
+                  .text("")
+                  .number(std::uint32_t{1})
+                  .number(std::int32_t{1})
+                  .number(std::uint8_t{0})
+                  .text("rank 1 was silent")
+                  .text("")
+                  .take());
+    REQUIRE(zero.hear(Frame::kReturned).has_value());
+  };
+  if (!isBackFirst) tells();
+  one.returns().isBack();
+  REQUIRE(one.hear(Frame::kReturned).has_value());
+  if (isBackFirst) tells();
+  const std::optional<std::string> news = one.hear(Frame::kDeaths);
+  REQUIRE(news.has_value());
+  CHECK(contains(*news, "rank 1 was silent"));
+}
+
 TEST_CASE("of two ranks that have a result the second one gives it if the first one dies while it does",
           "[bootstrap]") {
   const NextHub hub(3);
