@@ -224,7 +224,6 @@ void awaitTold(const Secret& secret, int timeoutMs) {
 Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContents& contents, int rank, int ranks,
                                          int timeoutMs, Interrupt* interrupt) {
   KOLO_TRY(refuseIfForkedInUse());
-  network::raiseFileLimit(ranks);
   const auto deadline = Clock::now() + std::chrono::milliseconds(patience(timeoutMs));
   if (lacksSecret(contents)) {
     // The hub cannot know that this is a rank, but its user is told that somebody came without the secret.
@@ -314,6 +313,7 @@ Result<std::shared_ptr<Control>> join(const koloUniqueId& id, int rank, int rank
     return error(koloInvalidRankCount, "{} ranks, expected 1..{}", ranks, kMaxRanks);
   }
   if (rank < 0 || rank >= ranks) return error(koloInvalidRank, "rank {}, expected 0..{}", rank, ranks - 1);
+  network::raiseFileLimit(ranks);
   Result<std::shared_ptr<Control>> result = joinHub(id, contents, rank, ranks, timeoutMs, interrupt);
   if (!result.ok() && result.status().code() != koloTimeout) awaitTold(contents.secret, timeoutMs);
   KOLO_TRY(finishRendezvous(id, contents.secret, rank, result.status()));
