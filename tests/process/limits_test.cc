@@ -37,16 +37,17 @@ std::string joinAndSum() {
   return outcome;
 }
 
-// arguments: files that rank 1 may have open.
+// arguments: files that rank 1 may have open. It may not raise that, and has its own limit back at the end where it
+// may.
 int fewFiles(const std::vector<std::string>& arguments) {
   rlimit before{};
   MUST(getrlimit(RLIMIT_NOFILE, &before) == 0);
   rlimit few = before;
-  few.rlim_cur = std::stoul(arguments[0]);
+  few.rlim_cur = few.rlim_max = std::stoul(arguments[0]);
   const bool isLimited = std::string(std::getenv("KOLO_RANK")) == "1";
   if (isLimited) MUST(setrlimit(RLIMIT_NOFILE, &few) == 0);
   std::printf("%s\n", joinAndSum().c_str());
-  if (isLimited) MUST(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  if (isLimited) (void)setrlimit(RLIMIT_NOFILE, &before);
   return 0;
 }
 KOLO_ROLE(fewFiles);
