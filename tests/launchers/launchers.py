@@ -144,9 +144,12 @@ class Mpich(Launcher):
         return None if self.program else "MPICH's mpirun is not installed (package mpich)"
 
     def command(self, ranks, words, options=()):
+        return [self.program, *options, "-n", str(ranks), *words]
+
+    def environment(self):
         # Below the ports that the system gives to others: mpiexec ends if a rank of another test says something to it that looks for
         # one that has gone.
-        return ["env", "MPIEXEC_PORT_RANGE=20000:29999", self.program, *options, "-n", str(ranks), *words]
+        return {"MPIEXEC_PORT_RANGE": "20000:29999"}
 
     def over_hosts(self, hosts, shell, slots):
         return ["-launcher", "ssh", "-launcher-exec", shell, "-hosts", ",".join(f"{host}:{slots}" for host in hosts)]
