@@ -236,8 +236,8 @@ bool Hub::takeInherited(const GatherKey& id, const std::vector<int>& members, st
   return true;
 }
 
-// An earlier hub may have ended it before its own end, and a rank that is still to say so has the result: a death since
-// then does not end it otherwise for those that have not.
+// An earlier hub may have ended it before its own end, and a rank that is still to say so has the result: a death or a
+// report since then does not end it otherwise for those that have not.
 bool Hub::mayBeInherited(const Gather& gather) const {
   const auto isRepeated = [](const Contribution& part) { return part.from != nullptr && part.after != kNeverAsked; };
   const auto mayTell = [this](int rank) {

@@ -58,13 +58,11 @@ Socket knock(const std::string& name, int& errnum) {
   if (errnum == 0 && ::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0) errnum = errno;
   if (errnum == 0) {
     const ucred listener = processAt(socket.fd());
-    // A sandboxed kernel (gVisor) names whoever asks. Who listens is not known then.
+    // The kernel of a sandbox (gVisor) answers with the process that asks. Who listens is not known then.
     const bool isKnown = listener.uid != UINT32_MAX && (listener.pid != ::getpid() || ownerOf(name) == listener.pid);
-    const bool isAnothers = isKnown && !name.starts_with(nameOf(listener.pid, listener.uid));
-    if (isAnothers || isOwnerOver(name)) errnum = ECONNREFUSED;
-  } else if (errnum == EAGAIN && isOwnerOver(name)) {
-    errnum = ECONNREFUSED;
+    if (isKnown && !name.starts_with(nameOf(listener.pid, listener.uid))) errnum = ECONNREFUSED;
   }
+  if ((errnum == 0 || errnum == EAGAIN) && isOwnerOver(name)) errnum = ECONNREFUSED;
   return errnum == 0 ? std::move(socket) : Socket();
 }
 

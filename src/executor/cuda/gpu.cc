@@ -155,9 +155,9 @@ std::string Gpu::howToHaveKernels() const {
 Status Gpu::noKernels(CUresult code) const {
   Status why = drivers::cudaError(driver_, code, "cuModuleLoadData");
   const bool isTooNew = CUDA_VERSION / 1000 > driver_.version / 1000 || code == CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
-  const bool isOfDevice = code != CUDA_ERROR_NO_BINARY_FOR_GPU && code != CUDA_ERROR_JIT_COMPILER_NOT_FOUND &&
-                          code != CUDA_ERROR_JIT_COMPILATION_DISABLED && code != CUDA_ERROR_INVALID_PTX;
-  if (koloKernels[0] != 0 && isOfDevice && !isTooNew) return why;
+  const bool lacksCode = code == CUDA_ERROR_NO_BINARY_FOR_GPU || code == CUDA_ERROR_JIT_COMPILER_NOT_FOUND ||
+                         code == CUDA_ERROR_JIT_COMPILATION_DISABLED || code == CUDA_ERROR_INVALID_PTX;
+  if (koloKernels[0] != 0 && !lacksCode && !isTooNew) return why;
   const std::string built = drivers::cudaVersionText(CUDA_VERSION), has = drivers::cudaVersionText(driver_.version);
   return error(koloUnsupported, "this library has no kernels for device {}: {}{} ({})", ordinal_, howToHaveKernels(),
                isTooNew
