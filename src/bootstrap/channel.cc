@@ -21,6 +21,11 @@ constexpr std::size_t kSealAheadBytes =
 
 }  // namespace
 
+std::array<std::uint64_t, kFrameKinds>& Channel::sent() {
+  static constinit std::array<std::uint64_t, kFrameKinds> bytes{};
+  return bytes;
+}
+
 Status Channel::start(Callbacks callbacks) {
   Status added = reactor_.add(socket_.fd(), shared_from_this());
   if (added.ok()) callbacks_ = std::move(callbacks);  // they may hold this object, which lasts until close() then
@@ -127,7 +132,9 @@ void Channel::onWritable() { flush(); }
 void Channel::flush() {
   while (socket_.valid()) {
     while (!queue_.empty() && sealed_.size() < kSealAheadBytes) {
+      const std::size_t before = sealed_.size();
       session_.seal(*queue_.front(), sealed_);  // or there is no memory, and nothing has happened
+      sent()[static_cast<unsigned char>(queue_.front()->front()) % kFrameKinds] += sealed_.size() - before;
       queuedBytes_ -= queue_.front()->size();
       queue_.pop_front();
     }

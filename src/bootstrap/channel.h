@@ -7,6 +7,8 @@
 // Invariants: after onClosed, or close(), neither callback runs again.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -50,6 +52,9 @@ class Channel final : public Source, public std::enable_shared_from_this<Channel
   void close();
   // Closes when all that is queued is with the kernel. Input is ignored from now on.
   void closeWhenSent();
+
+  // Bytes that the channels of this process have sent so far, by kind of frame.
+  static std::array<std::uint64_t, kFrameKinds>& sent();
 
   void onReadable() override;
   void onWritable() override;

@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/insist.h"
 #include "base/log.h"
+#include "bootstrap/text_list.h"
 
 namespace kolo::bootstrap {
 namespace {
@@ -50,11 +52,13 @@ bool Hub::onFrame(const MemberPtr& member, std::string_view bytes) {
   if (member->rank < 0 && isSuccessor_) return kind == Frame::kReturn && onReturn(member, decoder);
   if (kind == Frame::kDecline) return onDecline(member, decoder);
   if (member->rank < 0) return kind == Frame::kJoin && onJoin(member, decoder);
+  if (kind == Frame::kRead) return onRead(member, decoder);
   if (member->isLeaving) return true;
   if (kind == Frame::kLeave) {
     onLeave(member);
     return true;
   }
+  if (kind == Frame::kReadsBillboard) return onReadsBillboard(member, decoder);
   if (!complete_) return false;
   switch (kind) {
     case Frame::kGather: return onGather(member, decoder);
@@ -147,6 +151,7 @@ void Hub::claim(const MemberPtr& member, int ranks, std::uint32_t leftMs, std::u
   }
   slot.state = State::kJoined;
   slot.member = member;
+  offerBillboard(*member);
   if (++alive_ == known) return welcomeAll();
   const auto deadline = Clock::now() + std::chrono::milliseconds(leftMs);
   member->joinTimer = reactor_.at(deadline, [self = shared_from_this(), timeoutMs] {
@@ -245,12 +250,13 @@ void Hub::onLeave(const MemberPtr& member) {
 
 // Of those that are not let go yet, from one of them on.
 SharedFrame Hub::newsOfLeavers(std::size_t first) const {
-  Encoder news = frame(Frame::kLeft, static_cast<std::uint32_t>(leavers_.size() - first));
+  std::vector<int> ranks;
+  TextList farewells;
   for (std::size_t i = first; i < leavers_.size(); ++i) {
-    const int rank = leavers_[i]->rank;
-    news.number(static_cast<std::int32_t>(rank))
-        .text(slots_[static_cast<std::size_t>(rank)].farewell.substr(0, kMostKnownBytes));
+    ranks.push_back(leavers_[i]->rank);
+    farewells.add(std::string_view(slots_[static_cast<std::size_t>(ranks.back())].farewell).substr(0, kMostKnownBytes));
   }
+  Encoder news = frame(Frame::kLeft).ranks(ranks).raw(farewells.take());
   return shared(news);
 }
 
@@ -321,11 +327,22 @@ void Hub::goneFromJob(int rank, State state, std::string farewell) {
   finish();
 }
 
+void Hub::end() {
+  const auto sent = [](Frame kind) { return Channel::sent()[static_cast<std::size_t>(kind)]; };
+  log::debug(
+      "the control plane of this process, with the hub of {} ranks, has sent {} bytes: {} of results, {} of "
+      "neighbours, {} of those that left; {} more bytes lay on its billboard",
+      expected_, std::accumulate(Channel::sent().begin(), Channel::sent().end(), std::uint64_t{0}),
+      sent(Frame::kGathered), sent(Frame::kNeighbours), sent(Frame::kLeft),
+      billboard_ != nullptr ? billboard_->written() : 0);
+  runToldTasks();
+}
+
 void Hub::finish() {
   reactor_.cancel(lookTimer_);
   for (const MemberPtr& late : unjoined_) late->channel->close();
   unjoined_.clear();
-  runToldTasks();
+  end();
   over_(this);
 }
 
@@ -383,10 +400,54 @@ void Hub::hostReports(int rank, const std::string& message) {
 }
 
 void Hub::broadcast(const SharedFrame& frame, bool outsidersOnly) {
+  std::vector<MemberPtr> members;
   for (const Slot& slot : slots_) {
-    if (slot.member == nullptr || (outsidersOnly && slot.member->process == processIdentity())) continue;
-    slot.member->channel->send(frame);
+    if (slot.member != nullptr && !(outsidersOnly && slot.member->process == processIdentity()))
+      members.push_back(slot.member);
   }
+  tell(members, frame);
+}
+
+// By the billboard, those that read it.
+void Hub::tell(const std::vector<MemberPtr>& members, const SharedFrame& frame) {
+  SharedFrame place;
+  (void)withoutExceptions([&] {
+    std::vector<Billboard::ReaderPtr> readers;
+    for (const MemberPtr& each : members) readers.push_back(each->reader);
+    if (billboard_ != nullptr) place = billboard_->put(frame, readers);
+    return Status();
+  });
+  for (const MemberPtr& each : members)
+    (void)insist([&] { each->channel->send(place != nullptr && each->reader != nullptr ? place : frame); });
+}
+
+// Another process of this host, as far as it sees the same processes.
+bool Hub::mayReadBillboard(const Member& member) const {
+  return billboard_ != nullptr && member.place != 0 && member.place == placeIdentity() &&
+         member.process != processIdentity();
+}
+
+// Without a billboard all goes on.
+void Hub::offerBillboard(const Member& member) {
+  (void)withoutExceptions([&] {
+    if (billboard_ == nullptr) billboard_ = Billboard::make(slots_.size());
+    if (mayReadBillboard(member)) member.channel->send(billboard_->invitation());
+    return Status();
+  });
+}
+
+bool Hub::onReadsBillboard(const MemberPtr& member, Decoder& decoder) const {
+  if (!decoder.done() || !mayReadBillboard(*member) || member->reader != nullptr) return false;
+  member->reader = billboard_->addReader();
+  return true;
+}
+
+bool Hub::onRead(const MemberPtr& member, Decoder& decoder) {
+  const auto number = decoder.number<std::uint64_t>();
+  Billboard::Reader* const reader = member->reader.get();
+  if (!decoder.done() || reader == nullptr || number <= reader->read || number > reader->told) return false;
+  reader->read = number;
+  return true;
 }
 
 std::vector<int> Hub::absentRanks() const {

@@ -25,6 +25,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "bootstrap/billboard.h"
 #include "bootstrap/channel.h"
 #include "bootstrap/process_info.h"
 #include "bootstrap/standby.h"
@@ -61,7 +62,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   // A rank in this process returns a failure to its program, and has reported it.
   void hostReports(int rank, const std::string& message);
   // The process exits.
-  void end() { runToldTasks(); }
+  void end();
   // Takes over a connection whose other end has proved that it holds the secret.
   // The socket stays the caller's if this throws.
   void admit(Socket&& socket, const Session& session);
@@ -90,6 +91,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
     bool isLeaving = false;  // and is told farewell when the others know
     bool isBack = false;     // has said all that it has to say after an earlier hub's end
     Brought brought;
+    Billboard::ReaderPtr reader;  // null: it does not read the billboard
     Reactor::TimerId joinTimer = 0;
     std::set<std::uint64_t> subscriptions;  // families
     std::string known;  // the failures of late that it knows of, the first first: "rank 3 (pid 7 on host) died: ..."
@@ -161,6 +163,11 @@ class Hub : public std::enable_shared_from_this<Hub> {
   std::vector<int> absentRanks() const;
   static std::string describe(const Member& member);
   void broadcast(const SharedFrame& frame, bool outsidersOnly);
+  void tell(const std::vector<MemberPtr>& members, const SharedFrame& frame);
+  bool mayReadBillboard(const Member& member) const;
+  void offerBillboard(const Member& member);
+  bool onReadsBillboard(const MemberPtr& member, Decoder& decoder) const;
+  static bool onRead(const MemberPtr& member, Decoder& decoder);
 
   // After the end of an earlier hub: hub_succession.cc
   void tellNeighbours();
@@ -229,6 +236,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   std::unordered_map<std::uint64_t, std::set<MemberPtr>> subscribers_;  // by family
   std::unordered_map<std::uint64_t, Reported> failures_;                // by key
   std::deque<std::uint64_t> failedKeys_;                                // oldest first
+  std::unique_ptr<Billboard> billboard_;                                // null: there is none
   // All ranks are in this place, so another hub may take this one's place.
   bool isWhole_ = false;
   std::shared_ptr<Standby> standby_;                                        // by which ranks know that this hub lives

@@ -3,13 +3,14 @@
 
 #include "base/insist.h"
 #include "bootstrap/hub.h"
+#include "bootstrap/text_list.h"
 
 namespace kolo::bootstrap {
 namespace {
 
 // Results go out in frames of about this size, so that nobody has to hold more than one beyond the blobs themselves.
 constexpr std::size_t kBatchBytes = 64u << 10;
-static_assert(kBatchBytes + kMaxBlobBytes + 64 <= kMaxFrameBytes);
+static_assert(kBatchBytes + kMaxBlobBytes + kMaxBlobBytes / 1000 + 64 <= kMaxFrameBytes);  // a blob of many pieces
 
 constexpr std::chrono::milliseconds kAskAgain{10};
 constexpr std::chrono::seconds kAwaitAsked{2};
@@ -156,18 +157,23 @@ void Hub::completeGather(const GatherKey& key) {
   const std::vector<Contribution>& parts = node.mapped().parts;
   settleWhatHasArrived();
   const std::uint64_t number = isWhole_ ? ++lastResult_ : 0;
+  std::vector<MemberPtr> members;
+  (void)insist([&] {
+    members.clear();
+    for (const Contribution& part : parts) members.push_back(part.from);
+  });
   for (const Contribution& part : parts) reactor_.cancel(part.timer);
   for (std::size_t first = 0, end = 0; first < parts.size(); first = end) {
     SharedFrame batch;
     const bool isMade = insist([&] {
-      Encoder blobs;
-      for (end = first; end < parts.size() && blobs.size() < kBatchBytes; ++end) blobs.text(parts[end].blob);
+      TextList blobs;
+      for (end = first; end < parts.size() && blobs.size() < kBatchBytes; ++end) blobs.add(parts[end].blob);
       batch = shared(frame(Frame::kGathered, key.first, key.second, number, settled_, static_cast<std::uint32_t>(first),
                            static_cast<std::uint32_t>(end - first))
                          .raw(blobs.take()));
     });
     if (!isMade) return;
-    for (const Contribution& part : parts) (void)insist([&] { part.from->channel->send(batch); });
+    tell(members, batch);
   }
   if (number != 0) settle(node.mapped(), number);
 }

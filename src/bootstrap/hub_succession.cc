@@ -10,6 +10,7 @@
 #include "base/insist.h"
 #include "bootstrap/hub.h"
 #include "bootstrap/listener.h"
+#include "bootstrap/text_list.h"
 
 namespace kolo::bootstrap {
 namespace {
@@ -23,23 +24,22 @@ constexpr std::chrono::milliseconds kLongestLookPause{200};
 void Hub::tellNeighbours() {
   standby_ = Standby::open(reactor_);
   if (standby_ == nullptr) return;
-  std::map<std::uint64_t, std::vector<const Member*>> places;
-  for (const Slot& slot : slots_) places[slot.member->place].push_back(slot.member.get());
+  std::map<std::uint64_t, std::vector<MemberPtr>> places;
+  for (const Slot& slot : slots_) places[slot.member->place].push_back(slot.member);
   for (const auto& [place, members] : places) {
     const bool isOwn = place == placeIdentity();
-    const auto lacksStandby = [](const Member* each) { return each->standby.empty(); };
+    const auto lacksStandby = [](const MemberPtr& each) { return each->standby.empty(); };
     if (place == 0 || std::any_of(members.begin(), members.end(), lacksStandby)) continue;
     Encoder told = frame(Frame::kNeighbours);
     isWhole_ = isOwn && members.size() == slots_.size();
     told.number(static_cast<std::int32_t>(slots_.size())).number(static_cast<std::uint8_t>(isWhole_ ? 1 : 0));
     told.number(static_cast<std::uint32_t>(members.size() + (isOwn ? 1 : 0)));
     if (isOwn) told.number(kHubItself).number(static_cast<std::uint32_t>(::getpid())).text(standby_->name());
-    for (const Member* const each : members)
+    for (const MemberPtr& each : members)
       told.number(static_cast<std::int32_t>(each->rank)).number(each->pid).text(each->standby);
     isWhole_ = isWhole_ && told.size() <= kMaxFrameBytes;
     if (told.size() > kMaxFrameBytes) continue;
-    const auto news = shared(told);
-    for (const Member* const each : members) each->channel->send(news);
+    tell(members, shared(told));
   }
 }
 
@@ -102,6 +102,7 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
   if (afterHub_.empty()) afterHub_ = std::move(after);
   std::copy(process.begin(), process.end(), member->process.begin());
   member->host = hostName();
+  member->place = placeIdentity();
   std::vector<int> housemates;
   for (const Slot& slot : slots_) {
     if (slot.neighbour.pid == static_cast<std::uint32_t>(::getpid())) housemates.push_back(slot.neighbour.rank);
@@ -117,6 +118,7 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
   if (!own.farewell.empty() && !own.hasLeft) tellThatItCountsAsDead(own, rank, own.farewell);
   own.farewell.clear();
   own.known.clear();
+  offerBillboard(*member);
   tellOfTheDead(member);
   if (!leavers_.empty()) member->channel->send(newsOfLeavers(0));
   if (lookTimer_ == 0) lookAfterAwaited();
@@ -195,8 +197,11 @@ bool Hub::onResult(const MemberPtr& member, Decoder& decoder) {
   news.number(key).number(sequence).number(number).number(std::uint64_t{0});
   if (code != koloSuccess) news.number(code).text(message);
   else news.number(first).number(count);
-  for (std::uint32_t i = 0; i < count && decoder.ok(); ++i) news.text(decoder.text());
-  if (!decoder.done()) return false;
+  std::vector<std::string> blobs(count);
+  TextList list;
+  if (!readTexts(decoder, blobs) || !decoder.done()) return false;
+  for (const std::string& blob : blobs) list.add(blob);
+  news.raw(list.take());
   const GatherKey id(key, sequence);
   Brought& brought = member->brought;
   if (first == 0) brought = {ResultKey(id, members, number), {}, 0, brought.results};

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "base/insist.h"
 #include "base/log.h"
 #include "bootstrap/hub.h"
+#include "bootstrap/text_list.h"
 
 namespace kolo::bootstrap {
 
@@ -147,6 +149,8 @@ bool MemberLink::onFrame(std::string_view bytes) {
     case Frame::kAsked: return onAsked(decoder);
     case Frame::kAnswered: return onAnswered(decoder);
     case Frame::kWithdrawn: return onWithdrawn(decoder);
+    case Frame::kBillboard: return onBillboard(decoder);
+    case Frame::kOnBillboard: return onOnBillboard(decoder);
     case Frame::kFarewell:
       hasFarewell_ = true;
       standby_.reset();
@@ -187,8 +191,7 @@ bool MemberLink::onGathered(Decoder& decoder) {
   if (found == exchanges_.end() || hub_.withdrawn.count(found->first) != 0) return true;  // of a part that is withdrawn
   Exchange& exchange = *found->second;
   if (count > exchange.blobs.size() || first > exchange.blobs.size() - count) return false;
-  for (std::uint32_t i = first; i < first + count; ++i) exchange.blobs[i] = decoder.text();
-  if (!decoder.done()) return false;
+  if (!readTexts(decoder, std::span(exchange.blobs).subspan(first, count)) || !decoder.done()) return false;
   exchange.have = first + count;  // they come in order; from the first again if their sender has been replaced
   if (exchange.have < exchange.blobs.size()) return true;
   if (number != 0) keep({number, found->first, Status(), exchange.members, exchange.blobs});
@@ -282,6 +285,21 @@ bool MemberLink::onWithdrawn(Decoder& decoder) {
   if (!decoder.done() || hub_.withdrawn.erase({key, sequence}) == 0) return false;
   if (const auto anew = exchanges_.find({key, sequence}); anew != exchanges_.end()) request(anew->first, anew->second);
   return true;
+}
+
+// A rank that cannot read the billboard says nothing, and is told everything over its connection.
+bool MemberLink::onBillboard(Decoder& decoder) {
+  if (hub_.billboard.open(decoder)) (void)insist([this] { channel_->send(frame(Frame::kReadsBillboard).take()); });
+  return decoder.ok();
+}
+
+// Of one that leaves the hub may use the room again, for it has closed the connection.
+bool MemberLink::onOnBillboard(Decoder& decoder) {
+  std::uint64_t number = 0;
+  std::string plain;
+  if (!hub_.billboard.read(decoder, number, plain)) return leaving_;
+  (void)insist([&] { channel_->send(frame(Frame::kRead, number).take()); });
+  return static_cast<Frame>(plain.front()) != Frame::kOnBillboard && onFrame(plain);
 }
 
 // The end of the hub's process is often the consequence of a failure that a rank in it knew of.

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "bootstrap/billboard.h"
 #include "bootstrap/channel.h"
 #include "bootstrap/control.h"
 #include "bootstrap/listener.h"
@@ -123,6 +124,8 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   bool onAsked(Decoder& decoder);
   bool onAnswered(Decoder& decoder);
   bool onWithdrawn(Decoder& decoder);
+  bool onBillboard(Decoder& decoder);
+  bool onOnBillboard(Decoder& decoder);
   void died(int rank, std::string why);
   Status startChannel(Socket socket, const Session& session);
   // To another hub, if this one ends.
@@ -167,6 +170,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
     // Exchanges of which it has still to say that this rank's part is withdrawn. Until then a result is of that part,
     // and it is not asked for one that this rank has begun anew.
     std::set<ExchangeKey> withdrawn;
+    BillboardView billboard;
   };
   struct Gone {
     bool hasLeft = false;

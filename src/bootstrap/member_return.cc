@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "bootstrap/hub.h"
 #include "bootstrap/member_link.h"
+#include "bootstrap/text_list.h"
 
 namespace kolo::bootstrap {
 namespace {
@@ -39,15 +40,16 @@ bool MemberLink::onNeighbours(Decoder& decoder) {
 }
 
 bool MemberLink::onLeft(Decoder& decoder) {
-  const auto count = decoder.number<std::uint32_t>();
-  for (std::uint32_t i = 0; i < count && decoder.ok(); ++i) {
-    const auto rank = decoder.number<std::int32_t>();
-    const std::string_view farewell = decoder.text();
-    if (rank < 0 || rank >= kMaxRanks) return false;
-    std::erase(hub_.ranks, rank);
-    if (!place_.neighbours.empty()) memory_.gone.try_emplace(rank, Gone{true, std::string(farewell), {}});
+  const std::vector<int> ranks = decoder.ranks(kMaxRanks);
+  std::vector<std::string> farewells(ranks.size());
+  const bool areRanks = std::all_of(ranks.begin(), ranks.end(), [](int rank) { return rank < kMaxRanks; });
+  if (!areRanks || !readTexts(decoder, farewells) || !decoder.done()) return false;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    std::erase(hub_.ranks, ranks[i]);
+    if (!place_.neighbours.empty())
+      memory_.gone.try_emplace(ranks[i], Gone{true, farewells[i].substr(0, kMostKnownBytes), {}});
   }
-  return decoder.done();
+  return true;
 }
 
 bool MemberLink::onReturned(Decoder& decoder) {
@@ -218,9 +220,9 @@ std::vector<SharedFrame> MemberLink::allToSay() const {
     const std::vector<std::string>& blobs = result.blobs;
     std::size_t first = 0;
     do {
-      Encoder some;
+      TextList some;
       std::size_t end = first;
-      for (; end < blobs.size() && some.size() < kResultBatch; ++end) some.text(blobs[end]);
+      for (; end < blobs.size() && some.size() < kResultBatch; ++end) some.add(blobs[end]);
       say(frame(Frame::kResult, result.key.first, result.key.second, result.number,
                 static_cast<std::int32_t>(result.status.code()), result.status.message())
               .raw(result.members)

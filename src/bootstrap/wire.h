@@ -31,7 +31,7 @@ namespace kolo::bootstrap {
 
 using network::KeyExchange;
 
-constexpr std::uint16_t kProtocol = 7;
+constexpr std::uint16_t kProtocol = 8;
 constexpr std::size_t kSecretBytes = 32;
 constexpr std::size_t kTagBytes = 16;
 constexpr std::size_t kMaxBlobBytes = 1u << 20;
@@ -198,16 +198,18 @@ enum class Frame : std::uint8_t {
   kAnswer = 9,       // rank that asked, number of the question, answer
   kDecline = 10,     // rank, ranks, pid, host, why: it will not join, though the others wait for it
   kReturn = 11,      // rank, processId, the hub's end in words, count, (rank gone, has left, farewell, known)...
-  kResult = 12,      // of an earlier hub: key, sequence, number, code, message, members, first index, count, blobs
-  kFinished = 13,    // -: that was all that a rank brings which returns
+  kResult = 12,  // of an earlier hub: key, sequence, number, code, message, members, first index, count, list of blobs
+  kFinished = 13,        // -: that was all that a rank brings which returns
+  kReadsBillboard = 14,  // -: it has opened the billboard (billboard.h)
+  kRead = 15,            // number of the last frame on the billboard that it has read
   // hub -> rank
   kWelcome = 32,       // the hub's pid, host, the job's key, ranks that live in its process
   kRefused = 33,       // code, message
-  kGathered = 34,      // key, sequence, number, settled, first index, count, blobs
+  kGathered = 34,      // key, sequence, number, settled, first index, count, list of blobs (text_list.h)
   kGatherFailed = 35,  // key, sequence, number (0: for this rank alone), settled, code, message
   kDeaths = 36,        // count, (rank, message)...
   kReported = 37,      // rank that reports, number among its reports, key, failure
-  kLeft = 38,          // ranks that left in good order, and their farewells
+  kLeft = 38,          // ranks that left in good order, list of their farewells
   kFarewell = 39,      // -
   kAsked = 40,         // key, rank that asks, number of the question, question
   kAnswered = 41,      // number of the question, rank that answers, answer
@@ -215,7 +217,11 @@ enum class Frame : std::uint8_t {
   kNeighbours = 43,    // ranks, whether all are in the hub's place, count, (rank, pid, standby's name)...
   kReturned = 44,      // the new hub's pid, host, ranks that live in its process
   kWithdrawn = 45,     // key, sequence: what was sent before of this exchange answers an earlier part in it
+  kBillboard = 46,     // the hub's pid, the number of the billboard's file there, what the file begins with
+  kOnBillboard = 47,   // a frame on the billboard: number, place, bytes, digest
 };
+
+constexpr std::size_t kFrameKinds = 48;
 
 // The fields that follow: numbers, in as many bytes as they have here, and texts.
 template <class... Fields>

@@ -10,12 +10,14 @@
 #include <atomic>
 #include <fstream>
 #include <memory>
+#include <numeric>
 #include <set>
 
 #include "bootstrap/listener.h"
 #include "bootstrap/member_link.h"
 #include "bootstrap/process_info.h"
 #include "bootstrap/standby.h"
+#include "bootstrap/text_list.h"
 #include "bootstrap_child.h"
 #include "bootstrap_fixture.h"
 #include "network/talk.h"
@@ -120,8 +122,9 @@ class RawRank {
     words.number(std::uint64_t{5}).number(sequence).number(number).number(std::int32_t{koloSuccess}).text("");
     words.ranks(members).number(std::uint32_t{0});
     words.number(static_cast<std::uint32_t>(blobs.size()));
-    for (const std::string& each : blobs) words.text(each);
-    return tell(words.take());
+    TextList list;
+    for (const std::string& each : blobs) list.add(each);
+    return tell(words.raw(list.take()).take());
   }
   RawRank& isBack() { return tell(frame(Frame::kFinished).take()); }
   RawRank& tell(std::string_view plain) {
@@ -157,10 +160,9 @@ class RawRank {
         return std::string(decoder.text());
       }
       (void)decoder.number<std::uint32_t>();
-      std::string all;
-      for (auto count = decoder.number<std::uint32_t>(); count > 0; --count) all += decoder.text();
-      CHECK(decoder.done());
-      return all;
+      std::vector<std::string> blobs(decoder.number<std::uint32_t>());
+      CHECK((readTexts(decoder, blobs) && decoder.done()));
+      return std::accumulate(blobs.begin(), blobs.end(), std::string());
     }
   }
   void ends() { socket_.close(); }
