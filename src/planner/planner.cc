@@ -148,8 +148,10 @@ double predictUs(Algorithm algorithm, bool direct, const Query& query, const Mac
   const double ofAll = cost.ofAll >= 0 ? cost.ofAll : cost.bytes * n;
   double rate = (ofAll > machine.cacheBytes ? machine.memoryGBps : machine.cacheGBps) * 1e3;
   if (machine.blockGBps > 0) rate = std::min(rate, machine.blockGBps * 1e3 * channelsFor(algorithm, query, machine));
-  // Peers are visited one after the other: a line's read and write for each.
-  const double peers = row.meeting == Meeting::kPartners ? 0.1 : 0.05 * (n - 1);
+  // Peers are visited one after the other: a line's read and write for each. Where all ranks visit all, and not only
+  // the root, those that share a core do so in turns.
+  const double visits = (n - 1) * (device::isIn(query.collective, device::kRooted) ? 1 : n / cores);
+  const double peers = row.meeting == Meeting::kPartners ? 0.1 : 0.05 * visits;
   const double chunks = 1 + cost.bytes / machine.slotBytes * 0.05;
   const bool usesSlots = !direct && row.meeting != Meeting::kByLines;         // one more line to fetch than the header
   const bool hasSlots = !direct && query.collective != Collective::kBarrier;  // header lines are the steps of a barrier

@@ -113,6 +113,18 @@ TEST_CASE("planner: where ranks share cores, data of some kilobytes comes from a
 
 // Beside those of its steps: behind the headers and the slots that are given back last, or in each step with a partner
 // of its own.
+// Measured with 2 cores: one_shot is faster up to 64 ranks, as fast as bruck on 128, and takes 2.7 times as long on
+// 256, where each rank opens a link to each other one: perf/results/2026-11-30-many-ranks.txt.
+TEST_CASE("planner: where many ranks share cores, a short all-gather or barrier does not visit all of them") {
+  const auto chosen = [](Collective collective, int ranks, int cores) {
+    return choose({.collective = collective, .bytes = 8}, machineOf(ranks, cores), {}).algorithm;
+  };
+  CHECK(chosen(Collective::kAllGather, 64, 2) == Algorithm::kOneShot);
+  CHECK(chosen(Collective::kAllGather, 256, 2) == Algorithm::kBruck);
+  CHECK(chosen(Collective::kAllGather, 1024, 2) == Algorithm::kBruck);
+  CHECK(chosen(Collective::kBarrier, 1024, 2) == Algorithm::kRecursive);
+}
+
 TEST_CASE("planner: a GPU's fences cost by steps, not by peers") {
   const auto fences = [](Algorithm algorithm, bool direct, int ranks, Collective collective = Collective::kAllReduce) {
     const Query query{.collective = collective, .bytes = 1024};
