@@ -44,7 +44,11 @@ class Process {
   static std::shared_ptr<const Process> hold(pid_t pid) {
     Held& held = Process::held();
     const std::lock_guard lock(held.mutex);
-    std::erase_if(held.byPid, [](const auto& each) { return each.second.expired(); });
+    if (held.byPid.size() >=
+        held.sweepAt) {  // seldom: a communicator of n ranks holds n processes, one after the other
+      std::erase_if(held.byPid, [](const auto& each) { return each.second.expired(); });
+      held.sweepAt = 2 * held.byPid.size() + kFewHeld;
+    }
     if (auto known = held.byPid[pid].lock(); known != nullptr && known->lives()) return known;
     network::Socket file = open(pid);
     if (pid != getpid() && !file.valid()) return nullptr;
@@ -65,9 +69,11 @@ class Process {
   }
 
  private:
+  static constexpr std::size_t kFewHeld = 16;
   struct Held {
     std::mutex mutex;
     std::map<pid_t, std::weak_ptr<const Process>> byPid;
+    std::size_t sweepAt = kFewHeld;  // processes: then those that nobody holds any more are forgotten
   };
   static Held& held() {
     static auto* const instance = new Held;  // links may be closed during exit
