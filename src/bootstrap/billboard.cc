@@ -19,16 +19,12 @@ constexpr std::size_t kFewestRanks = 8;                             // with fewe
 constexpr std::size_t kWorthSharing = 1024;                         // bytes of a frame
 constexpr std::uint64_t kRoomOfRank = 4096, kMostRoom = 64u << 20;  // a few results of exchanges
 
-using Digest = std::array<unsigned char, Billboard::kDigestBytes>;
+// Each key seals one frame, so the nonce need not differ.
+constexpr std::array<unsigned char, crypto_secretbox_NONCEBYTES> kNonce{};
+static_assert(Billboard::kKeyBytes == crypto_secretbox_KEYBYTES);
 
-Digest digestOf(std::string_view text) {
-  Digest digest;
-  crypto_generichash(digest.data(), digest.size(), reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-                     nullptr, 0);
-  return digest;
-}
-
-std::string_view viewOf(const Digest& digest) { return {reinterpret_cast<const char*>(digest.data()), digest.size()}; }
+const unsigned char* bytesOf(std::string_view bytes) { return reinterpret_cast<const unsigned char*>(bytes.data()); }
+unsigned char* bytesOf(std::string& bytes) { return reinterpret_cast<unsigned char*>(bytes.data()); }
 
 bool writeAt(int fd, std::string_view bytes, std::uint64_t at) {
   while (!bytes.empty()) {
@@ -85,18 +81,21 @@ void Billboard::dropRead() {
 }
 
 SharedFrame Billboard::put(const SharedFrame& frame, const std::vector<ReaderPtr>& readers) {
-  const std::uint64_t bytes = frame->size();
+  const std::uint64_t bytes = frame->size() + crypto_secretbox_MACBYTES;
   const auto reading = readers.size() - static_cast<std::size_t>(std::count(readers.begin(), readers.end(), nullptr));
-  if (bytes < kWorthSharing || bytes > room_ || reading < 2) return nullptr;
+  if (frame->size() < kWorthSharing || bytes > room_ || reading < 2) return nullptr;
   dropRead();
   const std::uint64_t left = room_ - end_ % room_;
   const std::uint64_t begin = left < bytes ? end_ + left : end_;
   const std::uint64_t oldest = entries_.empty() ? begin : entries_.front().begin;
-  if (begin + bytes - oldest > room_ || !writeAt(file_.fd(), *frame, kNonceBytes + begin % room_)) return nullptr;
+  if (begin + bytes - oldest > room_) return nullptr;
+  std::string key(kKeyBytes, '\0'), sealed(bytes, '\0');
+  randombytes_buf(key.data(), key.size());
+  crypto_secretbox_easy(bytesOf(sealed), bytesOf(*frame), frame->size(), kNonce.data(), bytesOf(key));
+  if (!writeAt(file_.fd(), sealed, kNonceBytes + begin % room_)) return nullptr;
   const std::uint64_t number = last_ + 1;
   SharedFrame place =
-      shared(bootstrap::frame(Frame::kOnBillboard, number, begin % room_, static_cast<std::uint32_t>(bytes))
-                 .raw(viewOf(digestOf(*frame))));
+      shared(bootstrap::frame(Frame::kOnBillboard, number, begin % room_, static_cast<std::uint32_t>(bytes)).raw(key));
   entries_.push_back({number, begin});  // the last that may find no memory
   for (const ReaderPtr& each : readers) {
     if (each != nullptr) each->told = number;
@@ -130,10 +129,13 @@ bool BillboardView::read(Decoder& place, std::uint64_t& number, std::string& fra
   number = place.number<std::uint64_t>();
   const auto at = place.number<std::uint64_t>();
   const auto bytes = place.number<std::uint32_t>();
-  const std::string_view digest = place.raw(Billboard::kDigestBytes);
-  if (!place.done() || !file_.valid() || bytes == 0 || bytes > kMaxFrameBytes || at > kMostRoom) return false;
-  frame.resize(bytes);
-  return readAt(file_.fd(), frame, Billboard::kNonceBytes + at) && viewOf(digestOf(frame)) == digest;
+  const std::string_view key = place.raw(Billboard::kKeyBytes);
+  if (!place.done() || !file_.valid() || bytes <= crypto_secretbox_MACBYTES || at > kMostRoom) return false;
+  if (bytes > kMaxFrameBytes + crypto_secretbox_MACBYTES) return false;
+  std::string sealed(bytes, '\0');
+  if (!readAt(file_.fd(), sealed, Billboard::kNonceBytes + at)) return false;
+  frame.resize(bytes - crypto_secretbox_MACBYTES);
+  return crypto_secretbox_open_easy(bytesOf(frame), bytesOf(sealed), sealed.size(), kNonce.data(), bytesOf(key)) == 0;
 }
 
 }  // namespace kolo::bootstrap

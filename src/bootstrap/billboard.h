@@ -5,7 +5,8 @@
 // the room is used again. A frame goes over the connections alone where there is no room, because some rank is slow,
 // and to a rank that may not open the file, or has no descriptor for it.
 //
-// Who may open the file may also write to it. So a rank takes only what has the digest that the hub has told it.
+// Who may open the file may also read and write it. So each frame is sealed by a key of its own, which goes over the
+// connections with its place.
 //
 // Order: the hub writes, and then sends where; a rank reads behind that. A rank reads, and then says so; the hub writes
 // there again behind that. Both go through the kernel, by the connection [billboard].
@@ -30,7 +31,7 @@ class Billboard {
     std::uint64_t told = 0, read = 0;
   };
   using ReaderPtr = std::shared_ptr<Reader>;
-  static constexpr std::size_t kNonceBytes = 32, kDigestBytes = 16;
+  static constexpr std::size_t kNonceBytes = 32, kKeyBytes = 32;
 
   // For a hub of so many ranks. Null: there are too few, or the system gives no such file.
   static std::unique_ptr<Billboard> make(std::size_t ranks);

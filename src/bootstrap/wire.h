@@ -176,6 +176,7 @@ class Decoder {
   std::string_view raw(std::size_t bytes);  // valid as long as the bytes given to the constructor
   std::string_view text() { return raw(number<std::uint32_t>()); }
   std::vector<int> ranks(std::size_t atMost);
+  std::string_view rest() const { return rest_; }
   bool ok() const { return ok_; }
   bool done() const { return ok_ && rest_.empty(); }
 
@@ -218,7 +219,7 @@ enum class Frame : std::uint8_t {
   kReturned = 44,      // the new hub's pid, host, ranks that live in its process
   kWithdrawn = 45,     // key, sequence: what was sent before of this exchange answers an earlier part in it
   kBillboard = 46,     // the hub's pid, the number of the billboard's file there, what the file begins with
-  kOnBillboard = 47,   // a frame on the billboard: number, place, bytes, digest
+  kOnBillboard = 47,   // a frame on the billboard: number, place, bytes, key
 };
 
 constexpr std::size_t kFrameKinds = 48;

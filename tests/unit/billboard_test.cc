@@ -184,6 +184,9 @@ TEST_CASE("a rank takes nothing from a billboard but what the hub has written th
   REQUIRE(told != nullptr);
   std::string place(withoutKind(*told));
   CHECK(readFrom(view, place) == std::string(2000, 'a'));
+  std::string there(2000, '\0');  // sealed
+  REQUIRE(::pread(fd, there.data(), there.size(), Billboard::kNonceBytes) == 2000);
+  CHECK(there.find("aaaa") == std::string::npos);
   CHECK_FALSE(readFrom(view, place + "more").has_value());
   CHECK_FALSE(readFrom(view, place.substr(0, place.size() - 1)).has_value());
   std::string beyond = place;
