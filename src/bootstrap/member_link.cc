@@ -185,6 +185,7 @@ bool MemberLink::onGathered(Decoder& decoder) {
   const auto sequence = decoder.number<std::uint64_t>();
   const auto number = decoder.number<std::uint64_t>();
   hearResult(number, decoder.number<std::uint64_t>());
+  const std::string_view part = decoder.rest();
   const auto first = decoder.number<std::uint32_t>();
   const auto count = decoder.number<std::uint32_t>();
   const auto found = exchanges_.find({key, sequence});
@@ -193,8 +194,10 @@ bool MemberLink::onGathered(Decoder& decoder) {
   if (count > exchange.blobs.size() || first > exchange.blobs.size() - count) return false;
   if (!readTexts(decoder, std::span(exchange.blobs).subspan(first, count)) || !decoder.done()) return false;
   exchange.have = first + count;  // they come in order; from the first again if their sender has been replaced
+  if (first == 0) exchange.parts.clear();
+  if (number != 0) exchange.parts.emplace_back(part);
   if (exchange.have < exchange.blobs.size()) return true;
-  if (number != 0) keep({number, found->first, Status(), exchange.members, exchange.blobs});
+  if (number != 0) keep({number, found->first, Status(), exchange.members, std::move(exchange.parts)});
   const std::shared_ptr<Exchange> complete = found->second;
   exchanges_.erase(found);
   complete->over.finish({});
@@ -212,7 +215,8 @@ bool MemberLink::onGatherFailed(Decoder& decoder) {
   const auto found = exchanges_.find({key, sequence});
   if (found == exchanges_.end() || hub_.withdrawn.count(found->first) != 0) return true;
   const Status why(failureCode(code), message);
-  if (number != 0) keep({number, found->first, why, found->second->members, {}});
+  const std::string noBlobs = Encoder().number(std::uint32_t{0}).number(std::uint32_t{0}).take();
+  if (number != 0) keep({number, found->first, why, found->second->members, {noBlobs}});
   exchanges_.extract(found).mapped()->over.finish(why);
   return true;
 }

@@ -57,6 +57,7 @@ class Handover {
 struct Exchange {
   Handover over;
   std::vector<std::string> blobs;
+  std::vector<std::string> parts;  // of the result, as the hub has sent them: for another hub
   std::size_t have = 0;
   std::uint32_t index = 0;
   std::uint32_t timeoutMs = 0;
@@ -180,8 +181,8 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
     std::uint64_t number;  // the hub's
     ExchangeKey key;
     Status status;
-    std::string members;  // as they are sent
-    std::vector<std::string> blobs;
+    std::string members;             // as they are sent
+    std::vector<std::string> parts;  // of the result, likewise; one, with no blobs, of an error
   };
   void keep(Kept result);
   // What another hub is told, where there can be one.

@@ -15,8 +15,7 @@ namespace {
 // descriptor, or is stopped.
 constexpr std::chrono::milliseconds kKnockAgain{5};
 constexpr std::chrono::seconds kLongestSearch{15};
-constexpr std::chrono::seconds kStopped{1};      // lateness from which on this process counts as stopped meanwhile
-constexpr std::size_t kResultBatch = 64u << 10;  // as of a hub
+constexpr std::chrono::seconds kStopped{1};  // lateness from which on this process counts as stopped meanwhile
 
 }  // namespace
 
@@ -217,20 +216,12 @@ std::vector<SharedFrame> MemberLink::allToSay() const {
   }
   say(own);
   for (const Kept& result : memory_.results) {
-    const std::vector<std::string>& blobs = result.blobs;
-    std::size_t first = 0;
-    do {
-      TextList some;
-      std::size_t end = first;
-      for (; end < blobs.size() && some.size() < kResultBatch; ++end) some.add(blobs[end]);
+    for (const std::string& part : result.parts) {
       say(frame(Frame::kResult, result.key.first, result.key.second, result.number,
                 static_cast<std::int32_t>(result.status.code()), result.status.message())
               .raw(result.members)
-              .number(static_cast<std::uint32_t>(first))
-              .number(static_cast<std::uint32_t>(end - first))
-              .raw(some.take()));
-      first = end;
-    } while (first < blobs.size());
+              .raw(part));
+    }
   }
   for (const auto& [key, exchange] : exchanges_) all.push_back(requestFor(key, *exchange));
   // Behind results and requests: an exchange that an earlier hub has ended ends by that, and not by what was reported
