@@ -389,14 +389,23 @@ void Hub::tellOutsiders(const Member& member) {
   Encoder news = frame(Frame::kHostKnows);
   news.text(member.known);
   broadcast(shared(news), true);
-  for (const Slot& slot : slots_) {
-    if (slot.member != nullptr && slot.member->process != processIdentity()) slot.member->channel->push();
-  }
+  pushToOutsiders();
   hostKnows_ = member.known;
 }
 
-void Hub::hostReports(int rank, const std::string& message) {
-  if (Member* const member = joined(rank); member != nullptr) note(*member, nameReport(rank, message));
+void Hub::pushToOutsiders() {
+  for (const Slot& slot : slots_) {
+    if (slot.member != nullptr && slot.member->process != processIdentity()) slot.member->channel->push();
+  }
+}
+
+bool Hub::readHere(int rank) {
+  const Member* const member = joined(rank);
+  if (member == nullptr) return false;
+  const std::shared_ptr<Channel> channel = member->channel;  // what it reads may end the member
+  channel->onReadable();
+  pushToOutsiders();
+  return true;
 }
 
 void Hub::broadcast(const SharedFrame& frame, bool outsidersOnly) {

@@ -59,8 +59,9 @@ class Hub : public std::enable_shared_from_this<Hub> {
   bool isAwaited() const { return failed() && !allTold() && Clock::now() < awaitedUntil_; }
   // Runs the task once all ranks have been told that the job failed to form, or that can wait no longer.
   void whenTold(std::function<void()> task);
-  // A rank in this process returns a failure to its program, and has reported it.
-  void hostReports(int rank, const std::string& message);
+  // Reads what a rank in this process has sent, and hands the news to the kernel for all other processes: this one may
+  // end at any time from then on. False: the hub does not have the rank.
+  bool readHere(int rank);
   // The process exits.
   void end();
   // Takes over a connection whose other end has proved that it holds the secret.
@@ -159,6 +160,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   void diedInJob(int rank, std::string who, std::string farewell);
   void flushDeaths();
   void tellOutsiders(const Member& member);
+  void pushToOutsiders();
   void note(Member& member, const std::string& failure, const std::string& before = {});
   std::vector<int> absentRanks() const;
   static std::string describe(const Member& member);
@@ -205,7 +207,6 @@ class Hub : public std::enable_shared_from_this<Hub> {
   const Slot* missedBy(const Gather& gather) const;
   std::map<GatherKey, Gather>::const_iterator findRival(const GatherKey& id, int rank) const;
   static Status disagreement(const Gather& one, const Member& member, const std::vector<int>& members);
-  static std::string nameReport(int rank, const std::string& message);
   void settle(const Gather& ended, std::uint64_t number);
   void settleWhatHasArrived();
   void timeOutContribution(const GatherKey& key, std::size_t index, std::uint32_t timeoutMs);

@@ -313,10 +313,6 @@ void Hub::unsubscribe(const MemberPtr& member, std::uint64_t family) {
   if (found->second.empty()) subscribers_.erase(found);
 }
 
-std::string Hub::nameReport(int rank, const std::string& message) {
-  return fmt::format("a failure on rank {}: {}", rank, message);
-}
-
 bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
   const auto number = decoder.number<std::uint64_t>();
   const auto key = decoder.number<std::uint64_t>();
@@ -326,7 +322,7 @@ bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
   const std::string message(decoder.text());
   if (!decoder.done() || code <= koloSuccess || code >= koloNumResults) return false;
   if (message.size() > kMaxReportBytes) return false;
-  const std::string cause = nameReport(member->rank, message);
+  const std::string cause = fmt::format("a failure on rank {}: {}", member->rank, message);
   note(*member, cause);
   Reported& known = failures_[key];
   if (known.frames.empty()) {

@@ -102,8 +102,9 @@ bool failHub(const Secret& secret, int rank, int ranks, const Status& why) {
   return isHere;
 }
 
-void tellHubHere(const Secret& secret, int rank, const std::string& failure) {
-  if (const std::shared_ptr<Hub> hub = hubHere(secret).hub; hub != nullptr) hub->hostReports(rank, failure);
+bool readInHubHere(const Secret& secret, int rank) {
+  const std::shared_ptr<Hub> hub = hubHere(secret).hub;
+  return hub != nullptr && hub->readHere(rank);
 }
 
 void whenTold(const Secret& secret, const std::function<void()>& task) {

@@ -32,9 +32,9 @@ bool failHub(const Secret& secret, int rank, int ranks, const Status& why);
 // them no longer; at once if it is not. On this thread or the reactor's. Thread safety: any thread.
 void whenTold(const Secret& secret, const std::function<void()>& task);
 
-// Tells the hub of a job, if it is in this process, what a rank of this process is about to return to its program;
-// other processes have been told when this returns (Hub::hostReports). Reactor thread only.
-void tellHubHere(const Secret& secret, int rank, const std::string& failure);
+// Has the hub of a job, if it is in this process, read what a rank of this process has sent to it, and tell other
+// processes (Hub::readHere). False: it is not, or does not have the rank. Reactor thread only.
+bool readInHubHere(const Secret& secret, int rank);
 
 class Listener;
 // A standby (standby.h): of a rank until it has left, or of a hub. It is closed with this object, or with the hub that

@@ -78,7 +78,6 @@ void MemberLink::tellHub(std::uint64_t family) {
 }
 
 void MemberLink::report(std::uint64_t key, const Failure& failure, std::uint64_t family) {
-  tellHubHere(hub_.secret, rank_, failure.why.message());
   if (unusable_.ok()) {
     const auto words = shared(frame(
         Frame::kReport, memory_.lastReport + 1, key, family, static_cast<std::int32_t>(failure.why.code()),
@@ -88,7 +87,10 @@ void MemberLink::report(std::uint64_t key, const Failure& failure, std::uint64_t
     if (memory_.reports.size() > kMaxFailedKeys) memory_.reports.pop_front();
     if (families_.count(family) != 0) (void)isNews(key, rank_, memory_.lastReport);
     channel_->send(words);
-    channel_->push();
+    // A rank in the hub's process may end it as soon as this returns, and the report with it while the hub has not read
+    // it, or has told some ranks alone. The report may be behind more than a socket takes at once.
+    do channel_->push();
+    while (readInHubHere(hub_.secret, rank_) && channel_->hasOutput());
   }
   Failure mine = failure;
   mine.reporter = rank_;

@@ -62,6 +62,11 @@ TEST_CASE("a rank in a process of its own", "[.child]") {
     control.value()->leave();
     return;
   }
+  if (role == "hub that reports and ends") {
+    (void)control.value()->allGather(7, 1, upTo(ranks), rank, "", kPatienceMs);
+    control.value()->reportFailure(5, {koloAborted, rank, "rank 0 gave up"});
+    ::_exit(0);
+  }
   if (role.ends_with("that leaves because of a death")) {
     Inbox inbox;
     control.value()->subscribe(1, upTo(ranks), inbox.callback());
@@ -459,6 +464,24 @@ TEST_CASE("the death of the hub's process is the death of the rank in it", "[boo
   controls[2]->reportFailure(1, {koloAborted, 2, "told to myself"});
   CHECK(inboxes[2].waitFor(1));
   leaveAll({controls[1], controls[2]});
+}
+
+TEST_CASE("what a rank in the hub's process reports right before its end is told to all others", "[bootstrap]") {
+  for (int i = 0; i < 5; ++i) {
+    Child child("hub that reports and ends", 0, 4, "");
+    const std::vector<ControlPtr> controls = joinAll(unhex(child.line()), 4, 1);
+    Inbox inboxes[4];
+    onThreads(3, [&](int other) {
+      const auto rank = static_cast<std::size_t>(other) + 1;
+      controls[rank]->subscribe(5, upTo(4), inboxes[rank].callback());
+      (void)controls[rank]->allGather(7, 1, upTo(4), other + 1, "", kPatienceMs);
+    });
+    for (std::size_t rank = 1; rank < 4; ++rank) {
+      REQUIRE(inboxes[rank].waitFor(1, 20s));
+      CHECK(inboxes[rank].all()[0].why.message() == "rank 0 gave up");
+    }
+    leaveAll(controls);
+  }
 }
 
 TEST_CASE("a rank that asks while the hub dies has heard of its death when the question is over",
