@@ -1,5 +1,8 @@
 // What survivors agree on, whoever is killed meanwhile, and how they go on: without the dead, and with new processes.
+#include <dirent.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <random>
 #include <sstream>
 #include <string>
@@ -17,6 +21,7 @@
 #include "process/roles.h"
 #include "process/together.h"
 #include "support/seed.h"
+#include "support/stops.h"
 
 using namespace kolo::test;
 
@@ -82,6 +87,52 @@ int agreeWhileKilled(const std::vector<std::string>& arguments) {
   return 0;
 }
 KOLO_ROLE(agreeWhileKilled);
+
+// Breaks the connection to the process that relays control messages, the only one over IP that a rank has whose links
+// are shared memory.
+void breakConnection() {
+  DIR* const files = opendir("/proc/self/fd");
+  MUST(files != nullptr);
+  int broken = 0;
+  while (const dirent* const each = readdir(files)) {
+    sockaddr_storage peer{};
+    socklen_t bytes = sizeof peer;
+    const int fd = std::atoi(each->d_name);
+    const bool isConnected = getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &bytes) == 0;
+    if (isConnected && peer.ss_family != AF_UNIX && shutdown(fd, SHUT_RDWR) == 0) ++broken;
+  }
+  closedir(files);
+  MUST(broken == 1);
+}
+
+// Rank 2 lives, and the others are told that it has died.
+int agreeWithoutConnection(const std::vector<std::string>&) {
+  koloComm_t world = nullptr, rest = nullptr;
+  int rank = -1;
+  MUST_OK(koloCommInitFromEnv(&world, nullptr));
+  MUST_OK(koloCommUserRank(world, &rank));
+  expectSum(world, 4);
+  if (rank == 2) breakConnection();
+  while (failedRanks(world).empty()) std::this_thread::sleep_for(1ms);
+  MUST(failedRanks(world) == std::vector<int>{2});
+  std::uint64_t flags = std::uint64_t{8} << rank | 1;
+  const koloResult_t result = koloCommAgree(world, &flags);
+  if (rank == 2) {
+    MUST(result == koloUnreachable);
+    MUST(flags == 33);
+    MUST(std::strstr(koloGetLastError(nullptr), "rank 2 counts as dead on the other ranks") != nullptr);
+    MUST(koloCommShrink(world, nullptr, 0, &rest, nullptr) == koloUnreachable);
+  } else {
+    MUST(result == koloSuccess);
+    MUST(flags == 1);
+    MUST_OK(koloCommShrink(world, nullptr, 0, &rest, nullptr));
+    expectSum(rest, 3);
+    MUST_OK(koloCommDestroy(rest));
+  }
+  koloCommDestroy(world);
+  return 0;
+}
+KOLO_ROLE(agreeWithoutConnection);
 
 // Waits for a new process that does not come.
 int growWhileKilled(const std::vector<std::string>&) {
@@ -210,15 +261,10 @@ std::vector<bool> killSome(Job& job, int kills, std::mt19937_64& random, bool ki
   return areVictims;
 }
 
-void killInAgreements(const std::string& transports, const std::string& how, bool killsHub, std::mt19937_64& random) {
-  const int ranks = 3 + static_cast<int>(random() % 4);
-  const int kills = 1 + static_cast<int>(random() % static_cast<unsigned>(ranks - 1));
-  INFO(transports << ", " << how << ", " << kills << " of " << ranks << " are killed"
-                  << (killsHub ? ", rank 0 first" : ""));
-  Job job(ranks, "agreeWhileKilled", {std::to_string(kills), how}, patient(transports));
-  const std::vector<bool> areVictims = killSome(job, kills, random, killsHub);
+// All others end well, and have told the same story. Errors name one of those that have been killed.
+void expectOneStory(Job& job, const std::vector<bool>& areVictims) {
   const auto namesVictim = [&](const std::string& why) {
-    for (int rank = 0; rank < ranks; ++rank) {
+    for (int rank = 0; rank < job.size(); ++rank) {
       const std::string pid = std::to_string(job[rank].pid());
       const bool isNamed =
           why.find("(pid " + pid + " on ") != std::string::npos || why.find("process " + pid) != std::string::npos;
@@ -238,6 +284,46 @@ void killInAgreements(const std::string& transports, const std::string& how, boo
     if (!others.empty()) CHECK(lines == others);
     others = lines;
   }
+}
+
+void killInAgreements(const std::string& transports, const std::string& how, bool killsHub, std::mt19937_64& random) {
+  const int ranks = 3 + static_cast<int>(random() % 4);
+  const int kills = 1 + static_cast<int>(random() % static_cast<unsigned>(ranks - 1));
+  INFO(transports << ", " << how << ", " << kills << " of " << ranks << " are killed"
+                  << (killsHub ? ", rank 0 first" : ""));
+  Job job(ranks, "agreeWhileKilled", {std::to_string(kills), how}, patient(transports));
+  const std::vector<bool> areVictims = killSome(job, kills, random, killsHub);
+  expectOneStory(job, areVictims);
+}
+
+// Of connections that wait for a process to take them at its standby, whose name says whose it is.
+int knocksAt(pid_t process) {
+  std::ifstream sockets("/proc/net/unix");
+  int count = 0;
+  for (std::string line; std::getline(sockets, line);) {
+    const bool isWaiting = line.find(" 0001 02 ") != std::string::npos;
+    if (isWaiting && line.find("@kolo-" + std::to_string(process) + "-") != std::string::npos) ++count;
+  }
+  return count;
+}
+
+// Rank 0, which has the hub, and another rank, while all that are left come to rank 1, which is to have the next one.
+void killWhileNextHubIsJoined(const std::string& transports, const std::string& how, int victim) {
+  INFO(transports << ", " << how << ", rank " << victim << " is killed");
+  Job job(4, "agreeWhileKilled", {"2", how}, patient(transports));
+  job.waitForLine("ready");
+  const pid_t next = job[1].pid();
+  stopProcess(next);
+  REQUIRE(waitpid(next, nullptr, WUNTRACED) == next);
+  job[0].signal(SIGKILL);
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (knocksAt(next) < 2 && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(1ms);
+  CHECK(knocksAt(next) == 2);
+  job[victim].signal(SIGKILL);
+  continueProcess(next);
+  std::vector<bool> areVictims(4);
+  areVictims[0] = areVictims[static_cast<std::size_t>(victim)] = true;
+  expectOneStory(job, areVictims);
 }
 
 void killInGrowth(const std::string& transports, int kills, std::mt19937_64& random) {
@@ -270,6 +356,19 @@ TEST_CASE("survivors agree on the same flags with the same result, whoever is ki
         killInAgreements(transports, how, killsHub, random);
     }
   }
+}
+
+TEST_CASE("survivors agree where a rank dies while the next hub is joined, that hub's own too") {
+  for (const char* const transports : {"shm", "tcp"}) {
+    for (const char* const how : {"revoked", "shrink"}) {
+      for (const int victim : {3, 1}) killWhileNextHubIsJoined(transports, how, victim);
+    }
+  }
+}
+
+TEST_CASE("a rank that lives and has lost its connection hears that it has failed, and agrees on nothing any more") {
+  Job job(4, "agreeWithoutConnection", {}, patient("shm"));
+  job.expectSuccess();
 }
 
 TEST_CASE("a growth in which a rank is killed ends on all others, and at once") {
