@@ -230,7 +230,7 @@ void Hub::onLeave(const MemberPtr& member) {
   const int rank = member->rank;
   // A rank often leaves because another has died: the ranks that miss the first one are to hear of the second. It may
   // have learnt of the death before the hub has told it.
-  const bool isAfterDeath = member->known.empty() && !lastDeath_.empty();
+  const bool isAfterDeath = member->known.empty() && Clock::now() - lastDeathAt_ < kConsequenceTime;
   std::string farewell = fmt::format("{} has left the job{}", describe(*member),
                                      isAfterDeath ? ", after " + lastDeath_ + " had died" : "");
   if (complete_) {
@@ -300,7 +300,10 @@ void Hub::diedInJob(int rank, std::string who, std::string farewell) {
   // death: deaths that could not be told for want of memory are told with the next one.
   reactor_.post([self = shared_from_this()] { self->flushDeaths(); });
   newlyDead_.push_back(rank);
-  lastDeath_ = std::move(who);
+  if (Slot& slot = slots_[static_cast<std::size_t>(rank)]; !slot.isOld) {
+    slot.diedAt = lastDeathAt_ = Clock::now();
+    lastDeath_ = std::move(who);
+  }
   goneFromJob(rank, State::kDead, std::move(farewell));
 }
 
@@ -351,9 +354,10 @@ void Hub::flushDeaths() {
   if (newlyDead_.empty()) return;
   const auto slotOf = [this](int rank) -> const Slot& { return slots_[static_cast<std::size_t>(rank)]; };
   std::stable_partition(newlyDead_.begin(), newlyDead_.end(), [&](int rank) { return slotOf(rank).known.empty(); });
+  const auto first = std::find_if(newlyDead_.begin(), newlyDead_.end(), [&](int rank) { return !slotOf(rank).isOld; });
   for (const Slot& slot : slots_) {
-    const Slot& first = slotOf(newlyDead_.front());
-    if (slot.member != nullptr) note(*slot.member, first.farewell, first.known);
+    if (slot.member != nullptr && first != newlyDead_.end())
+      note(*slot.member, slotOf(*first).farewell, slotOf(*first).known);
   }
   Encoder news = frame(Frame::kDeaths);
   news.number(static_cast<std::uint32_t>(newlyDead_.size()));

@@ -36,8 +36,10 @@ namespace kolo::bootstrap {
 constexpr int kMaxRanks = 1 << 17;
 // Of the texts of failures that a rank knows of. The farewells of all ranks of a job are to fit in a frame.
 constexpr std::size_t kMostKnownBytes = 300;
-// What a rank may have under way at once. No program of threads that wait has so much.
+// What a rank may have under way at once. No program of threads that wait has so much. Of the bytes of its blobs, and
+// of the results that it keeps for others.
 constexpr std::size_t kMaxGathersOfRank = 1 << 12, kMaxFamiliesOfRank = 1 << 18;
+constexpr std::size_t kMaxGatherBytesOfRank = 64u << 20, kMaxResultBytesOfRank = 64u << 20;
 
 class Hub : public std::enable_shared_from_this<Hub> {
  public:
@@ -79,7 +81,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
     ResultKey id;
     std::vector<SharedFrame> frames;
     std::uint32_t have = 0;  // blobs
-    std::size_t results = 0;
+    std::size_t results = 0, bytes = 0;
   };
   struct Member {
     std::shared_ptr<Channel> channel;
@@ -88,9 +90,11 @@ class Hub : public std::enable_shared_from_this<Hub> {
     std::string host;
     Identity process{};
     std::uint64_t place = 0;
-    std::string standby;     // its name
-    bool isLeaving = false;  // and is told farewell when the others know
-    bool isBack = false;     // has said all that it has to say after an earlier hub's end
+    std::string standby;                       // its name
+    bool isLeaving = false;                    // and is told farewell when the others know
+    bool isBack = false;                       // has said all that it has to say after an earlier hub's end
+    bool isLate = false;                       // or had no more time for it
+    std::size_t gathers = 0, gatherBytes = 0;  // that it takes part in; of its blobs
     Brought brought;
     Billboard::ReaderPtr reader;  // null: it does not read the billboard
     Reactor::TimerId joinTimer = 0;
@@ -117,6 +121,9 @@ class Hub : public std::enable_shared_from_this<Hub> {
     std::string known;     // of those: the failures that it knew of before, of which its end may be the consequence
     Neighbour neighbour;   // of those that are awaited
     bool hasLeft = false;  // of those, as far as the ranks that have returned know
+    bool isOld = false;    // its end, as they say: nothing follows from it now
+    Clock::time_point diedAt{};
+    bool isDeadOfLate() const { return Clock::now() - diedAt < kConsequenceTime; }
     std::string words() const { return known.empty() ? farewell : farewell + ", after " + known; }
   };
 
@@ -189,11 +196,11 @@ class Hub : public std::enable_shared_from_this<Hub> {
   bool onGather(const MemberPtr& member, Decoder& decoder);
   Gather& gatherOf(const GatherKey& id, const std::vector<int>& members);
   void endIfHopeless(const GatherKey& id, const MemberPtr& member);
-  bool hasTooMany(const MemberPtr& member) const;
   bool onWithdraw(const MemberPtr& member, Decoder& decoder);
   bool onSubscribe(const MemberPtr& member, Decoder& decoder);
   bool onUnsubscribe(const MemberPtr& member, Decoder& decoder);
   bool onReport(const MemberPtr& member, Decoder& decoder);
+  void forgetOldFailures();
   bool onAsk(const MemberPtr& member, Decoder& decoder);
   void ask(const MemberPtr& member, const Question& question);
   bool onAnswer(const MemberPtr& member, Decoder& decoder);
@@ -207,6 +214,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   const Slot* missedBy(const Gather& gather) const;
   std::map<GatherKey, Gather>::const_iterator findRival(const GatherKey& id, int rank) const;
   static Status disagreement(const Gather& one, const Member& member, const std::vector<int>& members);
+  void release(const Contribution& part);
   void settle(const Gather& ended, std::uint64_t number);
   void settleWhatHasArrived();
   void timeOutContribution(const GatherKey& key, std::size_t index, std::uint32_t timeoutMs);
@@ -223,9 +231,10 @@ class Hub : public std::enable_shared_from_this<Hub> {
   std::string hint_;  // why ranks may be missing, as far as strangers let one guess; "" or "; ..."
   std::vector<std::function<void()>> toldTasks_;
   bool complete_ = false;
-  int alive_ = 0;            // joined and neither left nor dead
-  int gone_ = 0;             // left or dead
-  std::string lastDeath_;    // "rank 3 (pid 7 on host)": the rank that died last; empty: none has
+  int alive_ = 0;          // joined and neither left nor dead
+  int gone_ = 0;           // left or dead
+  std::string lastDeath_;  // "rank 3 (pid 7 on host)": the rank that died last
+  Clock::time_point lastDeathAt_{};
   std::string hostKnows_;    // what a rank in this process knows of, as other processes were told last
   std::string firstClaim_;   // the process that said first how many ranks there are
   std::vector<Slot> slots_;  // by rank; sized by the first to join
@@ -238,6 +247,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   std::unordered_map<std::uint64_t, Reported> failures_;                // by key
   std::deque<std::uint64_t> failedKeys_;                                // oldest first
   std::unique_ptr<Billboard> billboard_;                                // null: there is none
+  std::size_t failureBytes_ = 0;                                        // of their frames
   // All ranks are in this place, so another hub may take this one's place.
   bool isWhole_ = false;
   std::shared_ptr<Standby> standby_;                                        // by which ranks know that this hub lives

@@ -12,6 +12,7 @@ namespace {
 constexpr std::size_t kBatchBytes = 64u << 10;
 static_assert(kBatchBytes + kMaxBlobBytes + kMaxBlobBytes / 1000 + 64 <= kMaxFrameBytes);  // a blob of many pieces
 
+constexpr std::size_t kMostUnsettled = 64;
 constexpr std::chrono::milliseconds kAskAgain{10};
 constexpr std::chrono::seconds kAwaitAsked{2};
 
@@ -43,7 +44,7 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
       !std::all_of(members.begin(), members.end(), isRank)) {
     return false;
   }
-  if (hasTooMany(member)) return false;
+  if (member->gathers >= kMaxGathersOfRank || member->gatherBytes + blob.size() > kMaxGatherBytesOfRank) return false;
   if (isSuccessor_) flushDeaths();  // an inherited failure by a death is not told before the death
   if (takeInherited(id, members, after, member)) return true;
   Gather& gather = gatherOf(id, members);
@@ -64,6 +65,8 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
       [self = shared_from_this(), id, index, timeoutMs] { self->timeOutContribution(id, index, timeoutMs); });
   part.from = member;
   part.after = after;
+  ++member->gathers;
+  member->gatherBytes += blob.size();
   if (++gather.have == gather.parts.size()) {
     completeGather(id);
     return true;
@@ -99,14 +102,12 @@ void Hub::endIfHopeless(const GatherKey& id, const MemberPtr& member) {
   }
 }
 
-// Whether the rank waits in more exchanges than a rank can.
-bool Hub::hasTooMany(const MemberPtr& member) const {
-  if (gathers_.size() < kMaxGathersOfRank) return false;
-  const auto isIn = [&](const auto& each) {
-    const std::vector<Contribution>& parts = each.second.parts;
-    return std::any_of(parts.begin(), parts.end(), [&](const Contribution& part) { return part.from == member; });
-  };
-  return static_cast<std::size_t>(std::count_if(gathers_.begin(), gathers_.end(), isIn)) >= kMaxGathersOfRank;
+// A part that the rank has withdrawn, or of an exchange that is over.
+void Hub::release(const Contribution& part) {
+  reactor_.cancel(part.timer);
+  if (part.from == nullptr) return;
+  --part.from->gathers;
+  part.from->gatherBytes -= part.blob.size();
 }
 
 // Another exchange of some of the key's ranks, in which a member of this one waits for the rank that has just come to
@@ -162,7 +163,7 @@ void Hub::completeGather(const GatherKey& key) {
     members.clear();
     for (const Contribution& part : parts) members.push_back(part.from);
   });
-  for (const Contribution& part : parts) reactor_.cancel(part.timer);
+  for (const Contribution& part : parts) release(part);
   for (std::size_t first = 0, end = 0; first < parts.size(); first = end) {
     SharedFrame batch;
     const bool isMade = insist([&] {
@@ -188,6 +189,14 @@ void Hub::settle(const Gather& ended, std::uint64_t number) {
       if (part.from != nullptr) receivers.push_back(part.from);
     }
     unsettled_.emplace_back(number, receivers);
+    if (unsettled_.size() <= kMostUnsettled) return;
+    // Of a rank that does not read: the oldest two are settled together.
+    std::vector<MemberPtr> both = unsettled_[0].second;
+    both.insert(both.end(), unsettled_[1].second.begin(), unsettled_[1].second.end());
+    std::sort(both.begin(), both.end());
+    both.erase(std::unique(both.begin(), both.end()), both.end());
+    unsettled_[1].second = std::move(both);
+    unsettled_.pop_front();
   });
   if (!isNoted) isWhole_ = false;  // no further result is kept, and what is kept stays
   for (const MemberPtr& each : receivers) (void)insist([&] { each->channel->push(); });
@@ -212,7 +221,7 @@ void Hub::failGather(const GatherKey& key, const Status& why, const std::string&
                                  static_cast<std::int32_t>(why.code()), why.message()));
   const auto node = gathers_.extract(key);
   for (const Contribution& part : node.mapped().parts) {
-    reactor_.cancel(part.timer);
+    release(part);
     if (part.from == nullptr) continue;
     (void)insist([&] { note(*part.from, failure, before); });
     (void)insist([&] { part.from->channel->send(news); });
@@ -268,7 +277,7 @@ void Hub::withdraw(const GatherKey& key, std::size_t index) {
   if (found == gathers_.end() || index >= found->second.parts.size()) return;
   Contribution& part = found->second.parts[index];
   if (part.from == nullptr) return;
-  reactor_.cancel(part.timer);
+  release(part);
   part = Contribution();
   if (--found->second.have == 0) gathers_.erase(found);
 }
@@ -329,10 +338,6 @@ bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
     known.family = family;
     known.first = Status(failureCode(code), message);
     failedKeys_.push_back(key);
-    if (failedKeys_.size() > kMaxFailedKeys) {
-      failures_.erase(failedKeys_.front());
-      failedKeys_.pop_front();
-    }
   }
   // Of one that gives something up itself everybody has to hear, for no other rank speaks for it.
   if (rank == member->rank ? !known.ofThemselves.insert(rank).second : known.ofOthers++ >= kMaxFailuresPerKey)
@@ -340,6 +345,8 @@ bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
   known.frames.push_back(
       shared(frame(Frame::kReported, static_cast<std::int32_t>(member->rank), number, key, code, rank, message)));
   const SharedFrame news = known.frames.back();
+  failureBytes_ += news->size();
+  forgetOldFailures();
   if (const auto found = subscribers_.find(family); found != subscribers_.end()) {
     for (const MemberPtr& each : found->second) {
       if (each == member) continue;  // the reporter has told itself
@@ -352,6 +359,14 @@ bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
     if (!mayBeInherited(pending->second)) failGather(pending->first, Status(failureCode(code), message), cause);
   }
   return true;
+}
+
+void Hub::forgetOldFailures() {
+  while (failedKeys_.size() > kMaxFailedKeys || (failureBytes_ > kMaxFailureBytes && failedKeys_.size() > 1)) {
+    const auto oldest = failures_.extract(failedKeys_.front());
+    for (const SharedFrame& each : oldest.mapped().frames) failureBytes_ -= each->size();
+    failedKeys_.pop_front();
+  }
 }
 
 Hub::Member* Hub::joined(int rank) const {

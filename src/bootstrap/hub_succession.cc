@@ -16,6 +16,7 @@ namespace kolo::bootstrap {
 namespace {
 
 constexpr std::chrono::milliseconds kLongestLookPause{200};
+constexpr std::chrono::seconds kLongestReturn{15};  // of all that a rank says which returns
 
 }  // namespace
 
@@ -87,13 +88,15 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
   if (own.state != State::kAwaited || own.neighbour.pid != member->pid) return false;
   for (std::uint32_t i = 0; i < count; ++i) {
     const auto gone = decoder.number<std::int32_t>();
-    const bool hasLeft = decoder.number<std::uint8_t>() != 0;
+    const auto end = decoder.number<std::uint8_t>();
+    const bool hasLeft = (end & kHasLeft) != 0;
     const std::string_view farewell = decoder.text(), known = decoder.text();
     if (!decoder.ok() || gone < 0 || gone >= expected_) return false;
     Slot& slot = slots_[static_cast<std::size_t>(gone)];
     if (slot.state == State::kJoined && !hasLeft && gone != rank) tellThatItCountsAsDead(slot, gone, farewell);
     if (slot.state != State::kAwaited || gone == rank) continue;
     slot.hasLeft = slot.hasLeft || hasLeft;
+    slot.isOld = slot.isOld || (end & kIsOld) != 0;
     if (!slot.farewell.empty()) continue;
     slot.farewell = farewell.substr(0, 2 * kMostKnownBytes);
     slot.known = known.substr(0, kMostKnownBytes);
@@ -110,7 +113,10 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
   member->channel->send(
       frame(Frame::kReturned, static_cast<std::uint32_t>(::getpid()), hostName()).ranks(housemates).take());
   // News of a death that is told soon is the reason of what this rank does next.
-  for (const int dead : newlyDead_) note(*member, slots_[static_cast<std::size_t>(dead)].farewell);
+  for (const int dead : newlyDead_) {
+    const Slot& slot = slots_[static_cast<std::size_t>(dead)];
+    if (slot.isDeadOfLate()) note(*member, slot.farewell);
+  }
   member->rank = rank;
   unjoined_.erase(member);
   own.state = State::kJoined;
@@ -119,6 +125,14 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
   own.farewell.clear();
   own.known.clear();
   offerBillboard(*member);
+  own.isOld = false;
+  // Others wait for the end of what it says; a rank that is stopped may say the rest later, when nobody needs it.
+  reactor_.at(Clock::now() + kLongestReturn, [weak = weak_from_this(), member] {
+    const std::shared_ptr<Hub> self = weak.lock();
+    if (self == nullptr || member->isBack) return;
+    member->isLate = true;
+    self->expectNoMoreOf(*member);
+  });
   tellOfTheDead(member);
   if (!leavers_.empty()) member->channel->send(newsOfLeavers(0));
   if (lookTimer_ == 0) lookAfterAwaited();
@@ -141,7 +155,7 @@ void Hub::tellOfTheDead(const MemberPtr& member) {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
     if (slot.state != State::kDead || later.count(static_cast<int>(i)) != 0) continue;
-    note(*member, slot.farewell, slot.known);
+    if (slot.isDeadOfLate()) note(*member, slot.farewell, slot.known);
     words.number(static_cast<std::int32_t>(i)).text(slot.words());
     ++count;
   }
@@ -178,13 +192,14 @@ void Hub::lookAfterAwaited() {
 // The result of an exchange that an earlier hub has ended, of which not all ranks may have been told. A member of the
 // exchange is believed about it. What is more than a rank can have is left.
 bool Hub::onResult(const MemberPtr& member, Decoder& decoder) {
-  if (!isSuccessor_ || member->isBack) return false;
+  if (!isSuccessor_ || member->isBack) return member->isLate;
   const auto key = decoder.number<std::uint64_t>();
   const auto sequence = decoder.number<std::uint64_t>();
   const auto number = decoder.number<std::uint64_t>();
   const auto code = decoder.number<std::int32_t>();
   const std::string_view message = decoder.text();
   const std::vector<int> members = decoder.ranks(slots_.size());
+  const std::size_t bytes = message.size() + decoder.rest().size();
   const auto first = decoder.number<std::uint32_t>();
   const auto count = decoder.number<std::uint32_t>();
   const auto all = static_cast<std::uint32_t>(code == koloSuccess ? members.size() : 0);
@@ -204,11 +219,18 @@ bool Hub::onResult(const MemberPtr& member, Decoder& decoder) {
   news.raw(list.take());
   const GatherKey id(key, sequence);
   Brought& brought = member->brought;
-  if (first == 0) brought = {ResultKey(id, members, number), {}, 0, brought.results};
+  if (first == 0) brought = {ResultKey(id, members, number), {}, 0, brought.results, brought.bytes};
   if (brought.id != ResultKey(id, members, number) || first != brought.have) return false;
-  brought.frames.push_back(shared(news));
   brought.have = first + count;
-  if (brought.have != all || brought.results >= kMaxGathersOfRank) return true;
+  brought.bytes += bytes;
+  // As MemberLink::keep() counts. Behind the first result that is too much, all are.
+  if (brought.results > 0 && brought.bytes > kMaxResultBytesOfRank) brought.results = kMaxGathersOfRank;
+  if (brought.results >= kMaxGathersOfRank) {
+    brought.frames.clear();
+    return true;
+  }
+  brought.frames.push_back(shared(news));
+  if (brought.have != all) return true;
   ++brought.results;
   if (!inherited_.try_emplace(brought.id, std::exchange(brought.frames, {})).second) return true;
   flushDeaths();
@@ -254,7 +276,8 @@ bool Hub::mayBeInherited(const Gather& gather) const {
 }
 
 bool Hub::onFinished(const MemberPtr& member, Decoder& decoder) {
-  if (!isSuccessor_ || member->isBack || !decoder.done()) return false;
+  if (!isSuccessor_ || !decoder.done()) return false;
+  if (member->isBack) return member->isLate;
   expectNoMoreOf(*member);
   return true;
 }

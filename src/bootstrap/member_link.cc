@@ -311,7 +311,8 @@ bool MemberLink::onOnBillboard(Decoder& decoder) {
 // The end of the hub's process is often the consequence of a failure that a rank in it knew of.
 std::string MemberLink::afterWhat() const {
   if (!hub_.knows.empty() && Clock::now() - hub_.knowsAt < kConsequenceTime) return ", after " + hub_.knows;
-  return hub_.ranks.empty() && !memory_.lastDeath.empty() ? ", after " + memory_.lastDeath : std::string();
+  const bool isAfterDeath = hub_.ranks.empty() && Clock::now() - memory_.lastDeathAt < kConsequenceTime;
+  return isAfterDeath ? ", after " + memory_.lastDeath : std::string();
 }
 
 // The ranks of the hub's process die with it; if all of them had left, or there was none, only the control plane is
@@ -366,8 +367,12 @@ void MemberLink::endAllWithHub(std::string_view why) {
 }
 
 void MemberLink::died(int rank, std::string why) {
-  memory_.lastDeath = why;
-  if (!place_.neighbours.empty()) memory_.gone.try_emplace(rank, Gone{false, why, {}});
+  // Each hub tells of those that died before it.
+  const bool isKnown = !place_.neighbours.empty() && !memory_.gone.try_emplace(rank, Gone{false, why, {}}).second;
+  if (!isKnown) {
+    memory_.lastDeath = why;
+    memory_.lastDeathAt = Clock::now();
+  }
   subscriptions_.died({koloRemoteError, rank, std::move(why), true});
 }
 

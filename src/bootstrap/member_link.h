@@ -176,6 +176,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   struct Gone {
     bool hasLeft = false;
     std::string farewell, known;
+    Clock::time_point since = Clock::now();
   };
   struct Kept {
     std::uint64_t number;  // the hub's
@@ -183,13 +184,17 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
     Status status;
     std::string members;             // as they are sent
     std::vector<std::string> parts;  // of the result, likewise; one, with no blobs, of an error
+    std::size_t bytes() const;
   };
   void keep(Kept result);
+  void forgetOldestResult();
   // What another hub is told, where there can be one.
   struct Memory {
     std::map<int, Gone> gone;         // ranks that have left or died
-    std::string lastDeath;            // "rank 3 (pid 7 on HOST) died: ..."; empty: nobody has
+    std::string lastDeath;            // "rank 3 (pid 7 on HOST) died: ..."
+    Clock::time_point lastDeathAt{};  // when this rank heard of it
     std::deque<Kept> results;         // that some rank may not have got, oldest first
+    std::size_t resultBytes = 0;      // of these
     std::uint64_t lastResult = 0;     // the largest number that was heard
     std::deque<SharedFrame> reports;  // of this rank, oldest first
     std::uint64_t lastReport = 0;
@@ -203,6 +208,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
     bool isHubOver = false;    // the last one, whose connection was lost
     bool isGivenUp = false;    // by a hub that lives
     std::string why;           // it was
+    std::string lack;          // what this process had none of, for the last knock
     std::string after;         // of a rank in the last hub's process: its end, in words
     std::string afterKnown;    // and what it knew of
     std::shared_ptr<Knock> knock;

@@ -73,12 +73,26 @@ bool MemberLink::onReturned(Decoder& decoder) {
 // Of an exchange that this rank has given up, too: what it asks next is asked after that (Hub::takeInherited).
 void MemberLink::hearResult(std::uint64_t number, std::uint64_t settled) {
   memory_.lastResult = std::max(memory_.lastResult, number);
-  while (!memory_.results.empty() && memory_.results.front().number <= settled) memory_.results.pop_front();
+  while (!memory_.results.empty() && memory_.results.front().number <= settled) forgetOldestResult();
+}
+
+std::size_t MemberLink::Kept::bytes() const {
+  std::size_t sum = status.message().size();
+  for (const std::string& each : parts) sum += each.size();
+  return sum;
 }
 
 void MemberLink::keep(Kept result) {
   memory_.results.push_back(std::move(result));
-  if (memory_.results.size() > kMaxGathersOfRank) memory_.results.pop_front();
+  memory_.resultBytes += memory_.results.back().bytes();
+  while (memory_.results.size() > kMaxGathersOfRank ||
+         (memory_.resultBytes > kMaxResultBytesOfRank && memory_.results.size() > 1))
+    forgetOldestResult();
+}
+
+void MemberLink::forgetOldestResult() {
+  memory_.resultBytes -= memory_.results.front().bytes();
+  memory_.results.pop_front();
 }
 
 // Another hub is told of reports that were made to an earlier one, and hands them on.
@@ -154,7 +168,7 @@ void MemberLink::seek() {
   search_.isOn = false;
   place_.neighbours.clear();  // no hub is looked for again
   standby_.reset();           // and there is none here: those that look are not to wait for it
-  loseForGood(search_.why);
+  loseForGood(search_.lack.empty() ? search_.why : search_.why + "; then " + search_.lack);
 }
 
 void MemberLink::seekAt(Clock::time_point when) {
@@ -172,7 +186,10 @@ bool MemberLink::tryStandby(const Neighbour& at) {
   if (at.rank == rank_ && (standby_ == nullptr || !standby_->succeed(secret, place_).ok())) return false;
   int errnum = 0;
   Socket socket = knock(at.standby, errnum);
+  search_.lack.clear();
   if (errnum == ECONNREFUSED) return false;
+  if (network::isOutOfFiles(errnum))
+    search_.lack = systemError(errnum, "making a socket to reach the next hub").message() + " (RLIMIT_NOFILE)";
   seekAt(errnum != 0 ? Clock::now() + kKnockAgain : search_.until);
   if (errnum != 0) return true;
   search_.knock =
@@ -211,7 +228,9 @@ std::vector<SharedFrame> MemberLink::allToSay() const {
   own.number(static_cast<std::int32_t>(rank_)).raw({reinterpret_cast<const char*>(process.data()), process.size()});
   own.text(search_.after).number(static_cast<std::uint32_t>(memory_.gone.size()));
   for (const auto& [rank, gone] : memory_.gone) {
-    own.number(static_cast<std::int32_t>(rank)).number(static_cast<std::uint8_t>(gone.hasLeft ? 1 : 0));
+    const bool isOld = Clock::now() - gone.since >= kConsequenceTime;
+    own.number(static_cast<std::int32_t>(rank));
+    own.number(static_cast<std::uint8_t>((gone.hasLeft ? kHasLeft : 0) | (isOld ? kIsOld : 0)));
     own.text(gone.farewell).text(gone.known);
   }
   say(own);

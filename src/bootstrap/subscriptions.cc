@@ -18,8 +18,8 @@ bool Subscriptions::add(std::uint64_t key, std::uint64_t family, std::vector<int
     if (std::binary_search(members.begin(), members.end(), rank)) (*shared)(failure);
   }
   if (const auto early = earlyOf(key); early != early_.end()) {
-    const std::vector<Failure> reports = std::move(early->reports);
-    early_.erase(early);
+    const std::vector<Failure> reports = early->reports;
+    forgetEarly(early);
     for (const Failure& failure : reports) (*shared)(failure);
   }
   return isFirst;
@@ -65,10 +65,20 @@ void Subscriptions::reported(std::uint64_t key, const Failure& failure, bool isK
   if (!isKept) return;
   if (const auto early = earlyOf(key); early == early_.end()) {
     early_.push_back({key, {failure}});
-    if (early_.size() > kMaxFailedKeys) early_.pop_front();
   } else if (isOneMore(early->reports, failure)) {
     early->reports.push_back(failure);
+  } else {
+    return;
   }
+  earlyBytes_ += failure.why.message().size();
+  while (early_.size() > kMaxFailedKeys || (earlyBytes_ > kMaxFailureBytes && early_.size() > 1))
+    forgetEarly(early_.begin());
+}
+
+// REQUIRES: the lock
+void Subscriptions::forgetEarly(std::deque<Early>::iterator early) {
+  for (const Failure& each : early->reports) earlyBytes_ -= each.why.message().size();
+  early_.erase(early);
 }
 
 // Whether the hub tells of it, too, behind the others.

@@ -10,7 +10,7 @@
 // takes.
 //
 // Invariants: of one key at most kMaxFailuresPerKey reports are kept, and each rank's first about itself; and those of
-// at most kMaxFailedKeys keys.
+// at most kMaxFailedKeys keys, and kMaxFailureBytes of their texts.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,7 @@ namespace kolo::bootstrap {
 
 constexpr std::size_t kMaxFailedKeys = 1024;
 constexpr std::size_t kMaxFailuresPerKey = 16;
+constexpr std::size_t kMaxFailureBytes = 64u << 20;  // of the reports of all keys but the last one
 
 class Subscriptions {
  public:
@@ -72,7 +73,9 @@ class Subscriptions {
   std::map<std::uint64_t, Subscription> byKey_;
   std::unordered_map<std::uint64_t, int> keysOf_;  // by family; 0: there was no memory for the first
   std::map<int, Failure> deaths_;
+  void forgetEarly(std::deque<Early>::iterator early);
   std::deque<Early> early_;  // for keys that are not subscribed to, oldest first
+  std::size_t earlyBytes_ = 0;
 };
 
 }  // namespace kolo::bootstrap

@@ -198,7 +198,7 @@ enum class Frame : std::uint8_t {
   kAsk = 8,          // key, number of the question, rank asked, question
   kAnswer = 9,       // rank that asked, number of the question, answer
   kDecline = 10,     // rank, ranks, pid, host, why: it will not join, though the others wait for it
-  kReturn = 11,      // rank, processId, the hub's end in words, count, (rank gone, has left, farewell, known)...
+  kReturn = 11,      // rank, processId, the hub's end in words, count, (rank gone, kHasLeft..., farewell, known)...
   kResult = 12,  // of an earlier hub: key, sequence, number, code, message, members, first index, count, list of blobs
   kFinished = 13,        // -: that was all that a rank brings which returns
   kReadsBillboard = 14,  // -: it has opened the billboard (billboard.h)
@@ -223,6 +223,9 @@ enum class Frame : std::uint8_t {
 };
 
 constexpr std::size_t kFrameKinds = 48;
+
+// Bits of kReturn, of a rank that is gone: in good order; longer ago than kConsequenceTime.
+constexpr std::uint8_t kHasLeft = 1, kIsOld = 2;
 
 // The fields that follow: numbers, in as many bytes as they have here, and texts.
 template <class... Fields>

@@ -466,6 +466,46 @@ TEST_CASE("the death of the hub's process is the death of the rank in it", "[boo
   leaveAll({controls[1], controls[2]});
 }
 
+TEST_CASE("of failures that were reported early so many are kept as there is room for", "[bootstrap]") {
+  constexpr int kReporters = 100;
+  constexpr std::uint64_t kKeys = kMaxFailureBytes / kReporters / kMaxReportBytes + 10;
+  const std::string words(kMaxReportBytes, 'w');
+  Subscriptions subscriptions;
+  for (std::uint64_t key = 0; key < kKeys; ++key) {
+    for (int rank = 0; rank < kReporters; ++rank) {
+      Failure failure(koloAborted, rank, words);
+      failure.reporter = rank;
+      subscriptions.reported(key, failure, true);
+    }
+  }
+  const auto heardOf = [&](std::uint64_t key) {
+    int heard = 0;
+    (void)subscriptions.add(
+        key, key, upTo(kReporters), [&](const Failure&) { ++heard; }, nullptr);
+    return heard;
+  };
+  CHECK(heardOf(0) == 0);
+  CHECK(heardOf(kKeys - 1) == kReporters);
+  CHECK(heardOf(kKeys / 2) == kReporters);
+}
+
+TEST_CASE("of failures that nobody has subscribed to a hub keeps so many as it has room for", "[bootstrap]") {
+  const std::vector<ControlPtr> controls = joinAll(newId(), 3);
+  const std::string words(kMaxReportBytes, 'w');
+  constexpr std::uint64_t kKeys = 1000;  // of 18 reports each
+  for (std::uint64_t key = 1; key <= kKeys; ++key) {
+    for (std::size_t i = 0; i < kMaxFailuresPerKey; ++i) controls[0]->reportFailure(key, {koloAborted, 2, words});
+    for (int rank = 0; rank < 2; ++rank)
+      controls[static_cast<std::size_t>(rank)]->reportFailure(key, {koloAborted, rank, words});
+  }
+  Inbox first, last;
+  controls[2]->subscribe(1, upTo(3), first.callback());
+  controls[2]->subscribe(kKeys, upTo(3), last.callback());
+  CHECK(last.waitFor(kMaxFailuresPerKey + 2));
+  CHECK(first.all().empty());
+  leaveAll(controls);
+}
+
 TEST_CASE("what a rank in the hub's process reports right before its end is told to all others", "[bootstrap]") {
   for (int i = 0; i < 5; ++i) {
     Child child("hub that reports and ends", 0, 4, "");

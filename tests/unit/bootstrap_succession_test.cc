@@ -2,6 +2,7 @@
 // ranks here are connections of the test's own, which say what a rank says, in an order that real ones have seldom.
 #include <dirent.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -94,11 +95,11 @@ class RawRank {
     socket_ = talk.takeSocket();
   }
   RawRank& joins(int ranks) { return tell(rawJoin(rank_, ranks, KOLO_VERSION_CODE, placeIdentity(), "nobody's")); }
-  // That it is back, and which rank has left in good order, as far as it knows.
-  RawRank& returns(int left = -1) {
+  // That it is back, and which rank has left in good order, or ended otherwise, as far as it knows.
+  RawRank& returns(int gone = -1, std::uint8_t how = kHasLeft) {
     Encoder words = frame(Frame::kReturn);
-    words.number(std::int32_t{rank_}).raw(std::string(16, 'p')).text("").number(std::uint32_t{left >= 0 ? 1u : 0u});
-    if (left >= 0) words.number(std::int32_t{left}).number(std::uint8_t{1}).text("it said goodbye").text("");
+    words.number(std::int32_t{rank_}).raw(std::string(16, 'p')).text("").number(std::uint32_t{gone >= 0 ? 1u : 0u});
+    if (gone >= 0) words.number(std::int32_t{gone}).number(how).text("it said goodbye").text("");
     return tell(words.take());
   }
   // had: the last result that the rank had heard of when it asked an earlier hub
@@ -292,6 +293,20 @@ int exchangesDone(const ControlPtr& a, const ControlPtr& b, std::uint64_t sequen
   });
   return done;
 }
+
+// This process gets no descriptor more.
+class NoFiles {
+ public:
+  NoFiles() {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    const rlimit none{0, before_.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  }
+  ~NoFiles() { (void)::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
 
 }  // namespace
 
@@ -500,6 +515,80 @@ TEST_CASE("results that a rank invents end nobody else's return", "[bootstrap]")
   one.returns().brings(7, {"b", "c"}, {1, 2}, 5).isBack();
   two.returns().asks(7, {1, 2}, "x", true).isBack();
   CHECK(two.hearsResult() == "bc");
+}
+
+TEST_CASE("of the results that a rank brings those are kept that a rank keeps", "[bootstrap]") {
+  const NextHub hub(2);
+  RawRank zero(hub, 0), one(hub, 1);
+  const std::string big(512 << 10, 'x');
+  constexpr std::uint64_t kMost = kMaxResultBytesOfRank >> 20, kMore = kMost + 6;
+  zero.returns();
+  for (std::uint64_t i = 1; i <= kMore; ++i) zero.brings(i, {big, big}, upTo(2), i);
+  zero.isBack().asks(kMore, upTo(2), "a", true, kMore - 1);
+  CHECK(one.returns().asks(kMore, upTo(2), "b", true, kMore - 1).hearsResult() == "ab");
+  CHECK(one.asks(kMost, upTo(2), "b", true, kMost - 1).hearsResult() == big + big);
+}
+
+TEST_CASE("a rank that returns and does not come to an end keeps no other from leaving", "[bootstrap][slow]") {
+  const NextHub hub(2);
+  RawRank zero(hub, 0), one(hub, 1);
+  zero.returns();
+  REQUIRE(zero.hear(Frame::kReturned).has_value());
+  one.returns().isBack().tell(frame(Frame::kLeave).take());
+  CHECK(one.hear(Frame::kFarewell).has_value());
+  // It lives, and what it says then is too late.
+  zero.brings(7, {"a", "b"}, upTo(2)).isBack().asks(8, {0}, "x", false);
+  CHECK(zero.hearsResult() == "x");
+}
+
+TEST_CASE("the next hub takes a death of long ago for the cause of nothing that follows", "[bootstrap]") {
+  const bool isOld = GENERATE(true, false);
+  const auto own = static_cast<std::uint32_t>(::getpid());
+  const NextHub hub(Succession{3, true, {{0, own, ""}, {1, own, ""}, {2, endedPid(), "nobody's"}}});
+  RawRank zero(hub, 0), one(hub, 1);
+  for (RawRank* const each : {&zero, &one}) {
+    each->returns(2, isOld ? kIsOld : std::uint8_t{0}).isBack();
+    CHECK(each->hear(Frame::kDeaths).has_value());  // it may be news to some
+  }
+  one.tell(frame(Frame::kLeave).take());
+  const std::string why = zero.asks(3, upTo(2), "x", false).hearsResult();
+  INFO(why);
+  CHECK(contains(why, "has left the job"));
+  CHECK(contains(why, ", after it said goodbye") == !isOld);
+}
+
+TEST_CASE("ranks without a descriptor for the way to the next hub try again", "[bootstrap][threads]") {
+  Child hub("hub", 0, 3, "");
+  const koloUniqueId id = unhex(hub.line());
+  const std::vector<ControlPtr> controls = joinAll(id, 3, 1);
+  const auto isConnected = [port = contentsOf(id).port] {
+    for (int fd = 3; fd < 1000; ++fd) {
+      if (portOf(fd, ::getpeername) == port) return true;
+    }
+    return false;
+  };
+  REQUIRE(isConnected());
+  {
+    const NoFiles none;
+    hub.kill();
+    for (const auto until = Clock::now() + kSoon; isConnected() && Clock::now() < until;)
+      std::this_thread::sleep_for(1ms);
+  }
+  CHECK_FALSE(isConnected());
+  CHECK(exchangesDone(controls[1], controls[2], 1) == 2);
+  leaveAll(controls);
+}
+
+TEST_CASE("ranks that find no descriptor for the way to the next hub say so", "[bootstrap][slow]") {
+  Child hub("hub", 0, 3, "");
+  const std::vector<ControlPtr> controls = joinAll(unhex(hub.line()), 3, 1);
+  const NoFiles none;
+  hub.kill();
+  onThreads(2, [&](int i) {
+    const Blobs all = controls[static_cast<std::size_t>(i) + 1]->allGather(9, 1, {1, 2}, i, "", kPatienceMs);
+    CHECK(contains(all.status().message(), "then making a socket to reach the next hub"));
+    CHECK(contains(all.status().message(), "RLIMIT_NOFILE"));
+  });
 }
 
 TEST_CASE("a rank that invents the result of an exchange of others is not believed", "[bootstrap]") {
@@ -879,4 +968,46 @@ TEST_CASE("a result is kept until no end of the hub can take it away from a rank
   for (const auto until = Clock::now() + kSoon; zero.settled == 0 && Clock::now() < until;)
     CHECK(zero.asks(++sequence, {0}, "y", false).hearsResult() == "y");
   CHECK(zero.settled > 0);
+}
+
+TEST_CASE("results wait together for a rank that does not read, and are settled when it has", "[bootstrap]") {
+  const IdContents id = contentsOf(newId());
+  const auto socketToHub = [&] {
+    int errnum = 0;
+    Socket socket = connectTo(kLoopback, id.port, Clock::now() + kSoon, errnum);
+    REQUIRE(errnum == 0);
+    return socket;
+  };
+  RawRank zero(socketToHub(), id.secret, 0), one(socketToHub(), id.secret, 1);
+  one.joins(2);
+  zero.joins(2);
+  REQUIRE(zero.hear(Frame::kWelcome).has_value());
+  constexpr std::uint64_t kMany = 150;
+  const std::string big(60 << 10, 'x');
+  for (std::uint64_t i = 1; i <= kMany; ++i) {
+    one.asks(i, upTo(2), "", false);
+    REQUIRE(zero.asks(i, upTo(2), big, false).hearsResult() == big);
+  }
+  CHECK(zero.settled < kMany / 2);
+  for (std::uint64_t i = 1; i <= kMany; ++i) REQUIRE(one.hearsResult() == big);
+  std::uint64_t sequence = kMany;
+  for (const auto until = Clock::now() + kSoon; zero.settled < kMany && Clock::now() < until;)
+    CHECK(zero.asks(++sequence, {0}, "y", false).hearsResult() == "y");
+  CHECK(zero.settled >= kMany);
+}
+
+TEST_CASE("a rank that sends more blobs than it can wait with is cut off", "[bootstrap]") {
+  const NextHub hub(2);
+  RawRank zero(hub, 0), one(hub, 1);
+  one.returns().isBack();
+  zero.returns().isBack();
+  REQUIRE(zero.hear(Frame::kReturned).has_value());
+  const std::string big(kMaxBlobBytes, 'x');
+  const std::uint64_t most = kMaxGatherBytesOfRank / kMaxBlobBytes;
+  // Blobs of exchanges that are over do not count.
+  for (std::uint64_t i = 1; i <= most + 2; ++i) REQUIRE(zero.asks(i, {0}, big, false).hearsResult() == big);
+  for (std::uint64_t i = 1; i <= most; ++i) zero.asks(1000 + i, upTo(2), big, false);
+  CHECK(zero.asks(1, {0}, "", false).hearsResult() == "");
+  zero.asks(2000, upTo(2), big, false);
+  CHECK(zero.hearsResult() == "closed");
 }
