@@ -172,6 +172,8 @@ void CauseFinder::awaitNewsOfHub() const {
   (void)ask(setup_.membership.rank, {}, nowNs() + (limitNs > 0 ? std::min(limitNs, kLongestNs) : kLongestNs));
 }
 
+void CauseFinder::awaitNewsOf(int peer) const { (void)ask(peer, {}, nowNs() + kAnswerNs); }
+
 // The peer is in the same operation, or has failed in it, and its control plane's thread answers meanwhile.
 std::string CauseFinder::differenceOfLists(std::uint64_t number, int peer) const {
   const std::shared_ptr<const Terms> own = setup_.terms.of(number);

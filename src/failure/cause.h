@@ -125,6 +125,8 @@ class CauseFinder {
   // Until the job's hub answers, or is known to be gone. Then the communicator has failed, if the hub's process had a
   // rank of it.
   void awaitNewsOfHub() const;
+  // Until a peer answers, for a second: it lives then. Of one that has died this rank hears before.
+  void awaitNewsOf(int peer) const;
   // How long this rank has waited.
   std::int64_t waitedNs() const;
   // The failure that a wait of which nobody is known to be the cause ends with.

@@ -17,14 +17,16 @@ std::string Conclusions::label(const Work& work) const {
                  setup_.name);
 }
 
-// Whether a peer whose buffer could not be read has given up, and why: it says so on its board before its caller can
-// take the memory away, and to the control plane soon after.
+// Whether a peer whose buffer could not be read has given up or died, and why: it says so on its board before its
+// caller can take the memory away, and to the control plane soon after; a process may be gone before the control plane
+// knows.
 bool Conclusions::hearsWhyGivenUp(int peer) const {
   constexpr int kRounds = 1000;
   const timespec nap{0, 1'000'000};
   for (int i = 0; i < kRounds && !setup_.failure.isSet() && device::loadAcquire(setup_.boards.of(peer).gaveUp) != 0;
        ++i)
     nanosleep(&nap, nullptr);  // [gave up]
+  if (!setup_.failure.isSet()) setup_.causes.awaitNewsOf(peer);
   return setup_.failure.isSet();
 }
 

@@ -13,6 +13,20 @@ Result<std::vector<std::string>> Membership::allGather(std::string_view mine) {
   return told;
 }
 
+// Of a rank that has died the control plane tells before it says that nobody answers. One that lives answers at once,
+// but if its process is stopped.
+Status Membership::whyUnreached(int ofRank, const Status& why) const {
+  const std::uint64_t ofThis = key ^ 0x9e3779b97f4a7c15;  // another than all communicators have
+  const auto death = std::make_shared<bootstrap::Interrupt>();
+  control->subscribe(ofThis, {jobRank(ofRank)}, [death](const bootstrap::Failure& failure) {
+    if (failure.isDeath) death->raise(failure.why);
+  });
+  const std::shared_ptr<bootstrap::Answer> answer = control->ask(ofThis, jobRank(ofRank), {});
+  for (int ms = std::min(linkTimeMs(), 1000); ms > 0 && !death->isRaised() && answer->wait(1) == nullptr;) --ms;
+  control->unsubscribe(ofThis);
+  return death->isRaised() ? error(koloRemoteError, "{}; {}", death->why().message(), why.message()) : why;
+}
+
 Result<bool> Membership::agreeWhether(const Status& mine, bool iSay) {
   KOLO_ASSIGN(const std::vector<std::string> verdicts, allGather(BlobWriter().put(mine).put(iSay).text()));
   if (!mine.ok()) return mine;

@@ -44,6 +44,9 @@ struct Membership {
   bool isInterrupted() const { return interrupt != nullptr && interrupt->isRaised(); }
   // Out-of-band all-gather over the communicator.
   Result<std::vector<std::string>> allGather(std::string_view mine);
+  // A rank could not be reached: that it has died, if so, or `why`. Its process may be gone before the control plane
+  // knows of it.
+  Status whyUnreached(int ofRank, const Status& why) const;
   // allGather of verdicts: everybody succeeds, or all return the first failure, which names its rank.
   Status agree(const Status& mine);
   // The same, and whether any of them has said so.

@@ -151,7 +151,7 @@ Status Peers::openFirst(const Membership& membership, bool all) {
   for (int rank = 0; rank < ranks(); ++rank) {
     if (rank == rank_ || !(all || (*this)[rank].isNear) || isLeftOut(rank)) continue;
     Status opened = open(rank, {.isAlone = !all});
-    if (!opened.ok() && !purpose_.mayMiss) return opened;
+    if (!opened.ok() && !purpose_.mayMiss) return membership.whyUnreached(rank, opened);
     if (!all) break;
   }
   // A peer by a posted link may send before this rank has opened its end.

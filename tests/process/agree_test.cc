@@ -43,14 +43,13 @@ void expectSum(koloComm_t comm, int count) {
   MUST_OK(addOnes(comm, 30000));
 }
 
-// Without those that have died so far. Another one may die meanwhile, and then all have to shrink again. A rank that
-// reaches for a link just then may find the process gone before the hub does: koloUnreachable, on all.
+// Without those that have died so far. Another one may die meanwhile, and then all have to shrink again.
 bool shrinksAndWorks(koloComm_t world, int round) {
   koloComm_t rest = nullptr;
   koloResult_t result = koloCommShrink(world, nullptr, 0, &rest, nullptr);
   if (result == koloSuccess) result = workTogether(rest, round);
   if (result != koloSuccess) std::printf("lost by: %s\n", koloGetLastError(nullptr));
-  MUST(result == koloSuccess || result == koloRemoteError || result == koloUnreachable);
+  MUST(result == koloSuccess || result == koloRemoteError);
   if (rest != nullptr) (void)koloCommDestroy(rest);
   return result == koloSuccess;
 }
@@ -265,9 +264,7 @@ std::vector<bool> killSome(Job& job, int kills, std::mt19937_64& random, bool ki
 void expectOneStory(Job& job, const std::vector<bool>& areVictims) {
   const auto namesVictim = [&](const std::string& why) {
     for (int rank = 0; rank < job.size(); ++rank) {
-      const std::string pid = std::to_string(job[rank].pid());
-      const bool isNamed =
-          why.find("(pid " + pid + " on ") != std::string::npos || why.find("process " + pid) != std::string::npos;
+      const bool isNamed = why.find("(pid " + std::to_string(job[rank].pid()) + " on ") != std::string::npos;
       if (areVictims[static_cast<std::size_t>(rank)] && isNamed) return true;
     }
     return false;

@@ -15,6 +15,7 @@
 #include "bootstrap/subscriptions.h"
 #include "bootstrap_child.h"
 #include "bootstrap_fixture.h"
+#include "links/membership.h"
 #include "support/deadline.h"
 
 using namespace kolo;
@@ -503,6 +504,29 @@ TEST_CASE("of failures that nobody has subscribed to a hub keeps so many as it h
   controls[2]->subscribe(kKeys, upTo(3), last.callback());
   CHECK(last.waitFor(kMaxFailuresPerKey + 2));
   CHECK(first.all().empty());
+  leaveAll(controls);
+}
+
+TEST_CASE("a rank whose process cannot be reached is known to have died before the hub has said so", "[bootstrap]") {
+  const koloUniqueId id = newId();
+  Child child("rank", 2, 3, hex(id));
+  const std::vector<ControlPtr> controls = [&] {
+    std::vector<ControlPtr> both(2);
+    onThreads(2, [&](int rank) { both[static_cast<std::size_t>(rank)] = join(id, rank, 3, kPatienceMs).take(); });
+    return both;
+  }();
+  links::Membership membership{.control = controls[0], .key = 5, .members = {1, 0, 2}, .initTimeoutMs = kPatienceMs};
+  const Status none(koloUnreachable, "there is no link");
+  const std::string named = fmt::format("rank 2 (pid {} on ", child.pid());
+  CHECK(membership.whyUnreached(2, none).message() == "there is no link");
+  CHECK(membership.whyUnreached(0, none).code() == koloUnreachable);
+  child.kill();
+  for (int i = 0; i < 2; ++i) {  // and it stays so
+    const Status why = membership.whyUnreached(2, none);
+    CHECK(why.code() == koloRemoteError);
+    CHECK(contains(why.message(), named));
+    CHECK(contains(why.message(), "there is no link"));
+  }
   leaveAll(controls);
 }
 
