@@ -38,10 +38,7 @@ class SegmentMoves {
     while (bytes != 0) {
       Run to = runAt(ofDst, dst, bytes, lastTo), from = runAt(ofSrc, src, bytes, lastFrom);
       matchRows(to, from);
-      if (to.data != nullptr && from.data != nullptr) {
-        if (isCast(to) && isCast(from)) moveTwice(to, from, streaming);
-        else move(to, from, streaming);
-      }
+      if (to.data != nullptr && from.data != nullptr) moveRun(to, from, streaming);
       dst += to.bytes;
       src += to.bytes;
       bytes -= to.bytes;
@@ -172,17 +169,22 @@ class SegmentMoves {
     team_.sync();
   }
   // What is converted on the way out and on the way in: first into the datatype of the transfer, as from another rank.
-  KOLO_DEVICE void moveTwice(Run& to, Run& from, bool streaming) {
-    to.cut(kEdgeBytes);
-    from.cut(kEdgeBytes);
-    matchRows(to, from);
+  // In one call of move(): its place on a thread's stack is local memory of the whole device.
+  KOLO_DEVICE void moveRun(Run& to, Run& from, bool streaming) {
+    const bool isTwice = isCast(to) && isCast(from);
     Run edge;
-    edge.data = edgeOf(0);
-    edge.bytes = edge.rowBytes = to.bytes;
-    move(edge, from, false);
-    team_.sync();
-    move(to, edge, streaming);
-    team_.sync();
+    if (isTwice) {
+      to.cut(kEdgeBytes);
+      from.cut(kEdgeBytes);
+      matchRows(to, from);
+      edge.data = edgeOf(0);
+      edge.bytes = edge.rowBytes = to.bytes;
+    }
+    KOLO_ROLLED
+    for (int moves = isTwice ? 2 : 1; moves > 0; --moves) {
+      move(moves == 2 ? edge : to, isTwice && moves == 1 ? edge : from, streaming && moves == 1);
+      if (isTwice) team_.sync();
+    }
   }
   KOLO_DEVICE static bool isCast(const Run& run) { return run.segment != nullptr && run.segment->isCast(); }
   KOLO_DEVICE static std::uint8_t transferTypeOf(const Run& a, const Run& b) {
@@ -214,7 +216,7 @@ class SegmentMoves {
   };
 
   // The part of a fold that begins at `at`; gives its length. found: as runAt() says, of all operands.
-  KOLO_DEVICE_CALL std::uint64_t foldRun(const Fold& fold, std::uint64_t at, std::uint64_t most, std::uint32_t& found) {
+  KOLO_DEVICE std::uint64_t foldRun(const Fold& fold, std::uint64_t at, std::uint64_t most, std::uint32_t& found) {
     FoldLists& lists = team_.lists();
     Places places{lists.partInputs, lists.partOutputs, most, nullptr};
     int edges = 0;
@@ -251,10 +253,8 @@ class SegmentMoves {
     return left < most ? left : most;
   }
 
-  // What is not in place is brought to edges, and from there.
-  // edges: how many operands that are; the first of them inputs.
-  KOLO_DEVICE_CALL void foldInSegment(const Fold& fold, std::uint64_t at, const Places& places, int firstOut,
-                                      int edges) {
+  // What is not in place is brought to edges, and from there. edges: how many operands that are; first come inputs.
+  KOLO_DEVICE void foldInSegment(const Fold& fold, std::uint64_t at, const Places& places, int firstOut, int edges) {
     for (int i = 0, edge = 0; i < fold.inputCount && edge < firstOut; ++i) {
       if (places.inputs[i] != edgeOf(edge)) continue;
       copy(edgeOf(edge++), plus(fold.inputs[i], at), places.bytes, false);
