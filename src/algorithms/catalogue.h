@@ -24,8 +24,7 @@ struct Cost {
   double steps;       // one after the other
   double bytes;       // that the busiest rank reads and writes
   double ofAll = -1;  // that all ranks together read and write; -1: `bytes` for each
-  double fences =
-      2;  // of a block of a GPU, beside those of the steps: behind headers, and behind slots given back last
+  double fences = 2;  // of a block of a GPU, for a message: behind headers, and behind what comes later
 };
 
 // The ranks of an operation, by host.
@@ -119,27 +118,26 @@ inline Wire ofEach(const Shape& at, double steps, double messages, double bytes)
 }
 inline Wire ofOne(double steps, double messages, double bytes) { return {steps, messages, bytes, bytes}; }
 
-// All ranks to all, `size` bytes each. A header goes with its chunk, and sometimes with the credit for the last chunk.
-inline Wire everybody(const Shape& at, double size) {
-  return ofEach(at, 1, 1.5 * (at.n - 1), at.perHost * at.others() * size);
-}
+// All ranks to all, `size` bytes each. A header goes with its chunk.
+inline Wire everybody(const Shape& at, double size) { return ofEach(at, 1, at.n - 1, at.perHost * at.others() * size); }
 
 inline Cost line(Collective, double n, double) { return {.steps = 1, .bytes = 64 * (n - 1), .fences = 0}; }
 inline Wire lineWire(Collective, const Shape& at, double) {
   return ofEach(at, 1, at.n - 1, at.perHost * at.others() * 64);
 }
 
+// A fence is behind the headers, which tell of the data.
 inline Cost exchangeAll(Collective collective, double n, double size, double steps) {
   if (collective == Collective::kAllReduce || collective == Collective::kReduceScatter) {
-    return {1, size * (3 * (n - 1) + 2)};
+    return {1, size * (3 * (n - 1) + 2), -1, 1};
   }
   // The root has most of the work, and the others need not wait for each other.
-  if (hasBlocksAtRoot(collective)) return {1, size * 2 * n, size * (4 * (n - 1) + 2)};
+  if (hasBlocksAtRoot(collective)) return {1, size * 2 * n, size * (4 * (n - 1) + 2), 1};
   // The root has most of the work here, too. Reading n - 1 streams at a time is a little dearer than reading one:
   // perf/results/2026-11-23-mpi-with-barrier-openmpi-8ranks.txt, with this cost and before it.
-  if (collective == Collective::kBroadcast) return {1, size * (2 * n - 1), size * 4 * (n - 1)};
-  if (collective == Collective::kReduce) return {1, size * (n + 1), size * (3 * n - 1) * 1.15};
-  return {steps, size * (4 * (n - 1) + 2)};
+  if (collective == Collective::kBroadcast) return {1, size * (2 * n - 1), size * 4 * (n - 1), 1};
+  if (collective == Collective::kReduce) return {1, size * (n + 1), size * (3 * n - 1) * 1.15, 1};
+  return {steps, size * (4 * (n - 1) + 2), -1, 1};
 }
 inline Cost oneShot(Collective collective, double n, double size) { return exchangeAll(collective, n, size, 1); }
 inline Cost pairwise(Collective collective, double n, double size) { return exchangeAll(collective, n, size, n - 1); }
@@ -193,7 +191,7 @@ inline Wire ringWire(Collective collective, const Shape& at, double size) {
   return ofOne(at.hosts, 1, size);
 }
 
-// A step with a partner of its own has a header and slots to give back.
+// A step with a partner of its own has a header, and a chunk behind it.
 inline constexpr double kFencesWithPartner = 2;
 
 inline bool isShort(double size) { return size <= static_cast<double>(kDoublingBytes); }

@@ -21,40 +21,29 @@
 namespace kolo::algorithms {
 
 // Posts headers and awaits them, as the opening says: to and from everybody, or, in broadcast, gather and scatter, only
-// the root. False after a failure.
+// the root. A rank that sends first posts them with what it sends. False after a failure.
 template <class Team>
 KOLO_DEVICE_CALL bool open(device::Exchange<Team>& exchange, device::Opening opening) {
   using device::Opening;
   const device::Work& work = exchange.work();
-  const bool owes = opening == Opening::kOwes;
-  if (opening == Opening::kByAlgorithm) return true;
-  if (opening == Opening::kSends) {
-    announceAll(exchange);
-    exchange.team().sync();
-    return true;  // after a failure, what follows does nothing
-  }
+  if (opening != Opening::kMeets) return true;
   if (device::isIn(work.signature.collective, device::kMeetsRootOnly) && work.rank != work.root) {
     announce(exchange, work.root);
-    if (!owes) return meet(exchange, work.root);
-    exchange.team().sync();  // all threads have seen in announce() how many headers are owed
-    owe(exchange, work.root);
-    return !exchange.failed();
+    return meet(exchange, work.root);
   }
   announceAll(exchange);
-  if (!owes) return meetAll(exchange);
-  for (int i = 1; i < work.ranks; ++i) owe(exchange, device::ringRank(work.rank, i, work.ranks));
-  exchange.team().sync();  // what is owed is not met: meetRest() may be next
-  return !exchange.failed();
+  return meetAll(exchange);
 }
 
+// met: with everybody.
 template <class Team>
-KOLO_DEVICE_CALL void executeStaged(device::Exchange<Team>& exchange, bool met) {
+KOLO_DEVICE_CALL void executeStaged(device::Exchange<Team>& exchange, device::Opening opening, bool met) {
   using device::Algorithm;
   switch (exchange.work().signature.algorithm) {
     case Algorithm::kLine: runLine(exchange); break;
-    case Algorithm::kOneShot: runOneShotStaged(exchange); break;
-    case Algorithm::kTwoShot: runTwoShot(exchange, met); break;
-    case Algorithm::kPairwise: runPairwise(exchange); break;
+    case Algorithm::kOneShot: runOneShotStaged(exchange, opening); break;
+    case Algorithm::kTwoShot: runTwoShot(exchange, opening, met); break;
+    case Algorithm::kPairwise: runPairwise(exchange, opening); break;
     case Algorithm::kRing: runRing(exchange, false, met); break;
     case Algorithm::kBiring: runRing(exchange, true, met); break;
     case Algorithm::kRecursive: runRecursive(exchange, met); break;
@@ -91,13 +80,12 @@ KOLO_DEVICE_CALL void executeStep(Team& team, const device::Work& work) {
     team.sync();
     return;
   }
-  const bool isOpen = opening == Opening::kSends || (opening != Opening::kByAlgorithm &&
-                                                     !device::isIn(work.signature.collective, device::kMeetsRootOnly));
+  const bool met = opening == Opening::kMeets && !device::isIn(work.signature.collective, device::kMeetsRootOnly);
   const Course course = courseOf(exchange, opening);
   team.took(course);
   switch (course) {
-    case Course::kStaged: executeStaged(exchange, isOpen); break;
-    case Course::kByBlock: moveFromOrToRoot(exchange); break;
+    case Course::kStaged: executeStaged(exchange, opening, met); break;
+    case Course::kByBlock: moveFromOrToRoot(exchange, opening); break;
     case Course::kInWindows: runDirect(exchange, work.direct == Algorithm::kTwoShot); break;
     case Course::kByReading: runDirect(exchange, false); break;
     case Course::kByWriting: runDirect(exchange, true); break;

@@ -20,7 +20,7 @@ namespace kolo::algorithms {
 // All inputs in rank order, folded: outputs of all-reduce, reduce (root) and reduce-scatter.
 // The part of the buffers that one rank folds is [block.begin, block.begin + block.count) of its input.
 template <class Team>
-KOLO_DEVICE_CALL void oneShotFold(device::Exchange<Team>& exchange) {
+KOLO_DEVICE_CALL void oneShotFold(device::Exchange<Team>& exchange, device::Opening opening) {
   using device::Collective;
   const device::Work& work = exchange.work();
   const int n = work.ranks;
@@ -36,10 +36,16 @@ KOLO_DEVICE_CALL void oneShotFold(device::Exchange<Team>& exchange) {
     return device::Range{whole.begin + chunk.begin, chunk.count};
   };
   const auto peerAt = [&](int i) { return exchange.peerAt(i); };
-  for (std::uint64_t c = 0; c * step < longest && !exchange.failed(); ++c) {
-    sendToAll(exchange, n - 1, peerAt, [&](int peer) {
+  const auto pieceFor = [&](std::uint64_t c) {
+    return [&, c](int peer) {
       return toAll || peer == work.root ? device::ConstPiece(work.input(chunkFor(peer, c))) : device::ConstPiece{};
-    });
+    };
+  };
+  exchange.expectAtMost(exchange.bytesOf(inputFor(work.rank).count));
+  const bool opens = postsWithData(opening);
+  if (opens) openToAll(exchange, opening, n - 1, peerAt, pieceFor(0));
+  for (std::uint64_t c = 0; c * step < longest && !exchange.failed(); ++c) {
+    if (c != 0 || !opens) sendToAll(exchange, n - 1, peerAt, pieceFor(c));
     if (!meetRest(exchange)) return;
     const device::Range mine = chunkFor(work.rank, c);
     if (!folds || mine.count == 0) continue;
@@ -68,16 +74,18 @@ KOLO_DEVICE std::uint64_t pushedBytes(const device::Exchange<Team>& exchange, in
   return exchange.bytesOf(device::alignedPart(work.outputCount(), work.ranks, 0, work.grain()).count);
 }
 
-// Broadcast, scatter and gather: the block between the root and a peer, or this rank and the root.
+// Broadcast, scatter and gather: the block between the root and a peer, or this rank and the root; of one that goes
+// through slots, from byte `begin` on.
 template <class Team>
-KOLO_DEVICE void moveBlock(device::Exchange<Team>& exchange, int peer, bool gives) {
+KOLO_DEVICE void moveBlock(device::Exchange<Team>& exchange, int peer, bool gives, std::uint64_t begin) {
   using device::Path;
   const Path path = gives ? pathTo(exchange, peer) : pathFrom(exchange, peer);
   const device::Piece block = gives ? exchange.pieceTo(peer) : exchange.pieceFrom(peer);
   const bool isRead = path == Path::kPeerReads;
   const std::uint64_t pushed = isRead ? pushedBytes(exchange, gives ? peer : exchange.work().rank) : 0;
   if (path == Path::kStaged) {
-    const auto at = [&](int) { return block; };
+    if (begin == block.bytes) return;
+    const auto at = [&](int) { return block.after(begin); };
     sendAndRecv(exchange, peer, gives ? 1 : 0, at, peer, gives ? 0 : 1, at);
   } else if (gives && (path == Path::kPeerWrites || pushed != 0)) {
     put(exchange, peer, 0, isRead ? device::ConstPiece(block).first(pushed) : block);
@@ -97,27 +105,33 @@ KOLO_DEVICE bool isTouchedBy(const device::Exchange<Team>& exchange, int peer, b
 }
 // Each block by its own path, all at once.
 template <class Team>
-KOLO_DEVICE_CALL void moveFromOrToRoot(device::Exchange<Team>& exchange) {
+KOLO_DEVICE_CALL void moveFromOrToRoot(device::Exchange<Team>& exchange, device::Opening opening) {
   const device::Work& work = exchange.work();
   const bool isRoot = work.rank == work.root;
   const bool gives = device::isIn(work.signature.collective, device::kFromRoot) == isRoot;
   const int peers = isRoot ? work.ranks - 1 : 1;
   const auto peerAt = [&](int i) { return isRoot ? exchange.peerAt(i) : work.root; };
+  const bool opens = postsWithData(opening);
+  if (!gives) expectLongest(exchange, peers, peerAt);
   bool isTouched = false;
-  if (isRoot) copyOwn(exchange);
-  // By the threads of a block, those that fit into a slot each; a team of one thread takes each block by itself.
+  // What goes to all peers at once, or comes from them: the first chunks with the headers; else, by the threads of a
+  // block, blocks that fit into a slot each. A team of one thread takes each block by itself.
   const auto atOnce = [&](int peer) {
     const device::Piece block = gives ? exchange.pieceTo(peer) : exchange.pieceFrom(peer);
     const bool isStaged = (gives ? pathTo(exchange, peer) : pathFrom(exchange, peer)) == device::Path::kStaged;
-    const bool isShort = isStaged && block.bytes <= work.channel.chunkBytes;
-    return isShort && !device::Exchange<Team>::kIsOneThread ? block : device::Piece{};
+    const bool isShort = block.bytes <= work.channel.chunkBytes;
+    if (!isStaged || !(opens || (isShort && !device::Exchange<Team>::kIsOneThread))) return device::Piece{};
+    return isShort ? block : device::Piece{block.data, work.channel.chunkBytes};
   };
-  if constexpr (!device::Exchange<Team>::kIsOneThread) {
+  if (opens) {
+    openToAll(exchange, opening, peers, peerAt, atOnce);
+  } else if (!device::Exchange<Team>::kIsOneThread) {
     if (gives) sendToAll(exchange, peers, peerAt, atOnce);
     else recvFromAll(exchange, peers, peerAt, atOnce);
   }
+  if (isRoot) copyOwn(exchange);
   for (int i = 0; i < peers; ++i) {
-    if (atOnce(peerAt(i)).bytes == 0) moveBlock(exchange, peerAt(i), gives);
+    moveBlock(exchange, peerAt(i), gives, atOnce(peerAt(i)).bytes);
     isTouched = isTouched || isTouchedBy(exchange, peerAt(i), gives);
   }
   if (!gives) takeFromHeaders(exchange, peers, peerAt);
@@ -126,14 +140,14 @@ KOLO_DEVICE_CALL void moveFromOrToRoot(device::Exchange<Team>& exchange) {
                 [&](int peer) { return (isRoot || peer == work.root) && isTouchedBy(exchange, peer, gives); });
 }
 
-// REQUIRES: opened.
+// REQUIRES: opened so.
 template <class Team>
-KOLO_DEVICE_CALL void runOneShotStaged(device::Exchange<Team>& exchange) {
+KOLO_DEVICE_CALL void runOneShotStaged(device::Exchange<Team>& exchange, device::Opening opening) {
   const device::Collective collective = exchange.work().signature.collective;
-  if (device::isIn(collective, device::kReducing)) return oneShotFold(exchange);
-  if (device::isIn(collective, device::kMeetsRootOnly)) return moveFromOrToRoot(exchange);
+  if (device::isIn(collective, device::kReducing)) return oneShotFold(exchange, opening);
+  if (device::isIn(collective, device::kMeetsRootOnly)) return moveFromOrToRoot(exchange, opening);
   // In place, what a block is exchanged for must have its own place: only the order of pairwise does that.
-  runPairwise(exchange);
+  runPairwise(exchange, opening);
 }
 
 }  // namespace kolo::algorithms

@@ -24,6 +24,17 @@ KOLO_DEVICE void takeFromHeaders(device::Exchange<Team>& exchange, int peers, Pe
   });
 }
 
+// What comes from each peer is its block.
+template <class Team, class PeerAt>
+KOLO_DEVICE void expectLongest(device::Exchange<Team>& exchange, int peers, PeerAt peerAt) {
+  std::uint64_t longest = 0;
+  for (int i = 0; i < peers; ++i) {
+    const std::uint64_t bytes = exchange.pieceFrom(peerAt(i)).bytes;
+    longest = bytes > longest ? bytes : longest;
+  }
+  exchange.expectAtMost(longest);
+}
+
 // Takes the blocks that are not sent, and waits until this rank's have been taken. REQUIRES: met all.
 template <class Team>
 KOLO_DEVICE_CALL void tradeDirectly(device::Exchange<Team>& exchange) {
@@ -38,16 +49,15 @@ KOLO_DEVICE_CALL void tradeDirectly(device::Exchange<Team>& exchange) {
   awaitFinished(exchange, [&](int peer) { return pathTo(exchange, peer) == Path::kPeerReads; });
 }
 
-// All-to-all, and all-gather. REQUIRES: announced to all.
+// All-to-all, and all-gather. REQUIRES: opened so, or announced to all.
 // Blocks that fit into the slots are all sent before the first is awaited: then a rank waits for all others once, and
 // not for each in its turn, which is what counts where ranks share cores. A block of a GPU tells all at once of blocks
 // that fit into a slot each.
 template <class Team>
-KOLO_DEVICE_CALL void runPairwise(device::Exchange<Team>& exchange) {
+KOLO_DEVICE_CALL void runPairwise(device::Exchange<Team>& exchange, device::Opening opening) {
   using device::Path;
   const device::Work& work = exchange.work();
   const int n = work.ranks;
-  copyOwn(exchange);
   constexpr bool kAtOnce = !device::Exchange<Team>::kIsOneThread;
   const auto peerAt = [&](int i) { return exchange.peerAt(i); };
   const auto stagedTo = [&](int peer) {
@@ -67,9 +77,15 @@ KOLO_DEVICE_CALL void runPairwise(device::Exchange<Team>& exchange) {
         [&](int) { return exchange.pieceTo(peer); }, peer,
         receives && pathFrom(exchange, peer) == Path::kStaged ? 1 : 0, [&](int) { return exchange.pieceFrom(peer); });
   };
-  const bool fits = fit(stagedTo, work.channel.slots);
+  expectLongest(exchange, n - 1, peerAt);
+  const bool fits = fit(stagedTo, work.channel.slots), fitOne = fits && fit(stagedTo, 1);
+  const bool opens = postsWithData(opening);
+  if (opens && !fitOne) announceAll(exchange);
+  exchange.team().sync();  // all see what has been announced
   if (!fits && !meetRest(exchange)) return;
-  if (kAtOnce && fits && fit(stagedTo, 1)) {
+  if (opens && fitOne) {
+    openToAll(exchange, opening, n - 1, peerAt, stagedTo);
+  } else if (kAtOnce && fitOne) {
     sendToAll(exchange, n - 1, peerAt, stagedTo);
   } else {
     for (int round = 0; round < n; ++round) {
@@ -77,6 +93,7 @@ KOLO_DEVICE_CALL void runPairwise(device::Exchange<Team>& exchange) {
       if (peer != work.rank) with(peer, true, !fits);
     }
   }
+  copyOwn(exchange);
   if (fits && !meetRest(exchange)) return;
   if (kAtOnce && fits && fit(stagedFrom, 1)) {
     recvFromAll(exchange, n - 1, peerAt, stagedFrom);

@@ -73,6 +73,7 @@ class Recursive {
   // Everybody's whole vector to the partner in each step: fewest steps, for short vectors.
   KOLO_DEVICE_CALL void allReduceByDoubling() {
     const std::uint64_t total = work_.sendLayout.block(0).count;
+    exchange_.expectAtMost(exchange_.bytesOf(total));
     forEachChunk(total, [&](device::Range chunk) {
       const device::Piece result = work_.output(chunk);
       const device::ConstPiece own = work_.input(chunk);

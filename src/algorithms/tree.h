@@ -58,14 +58,17 @@ class Tree {
 
   KOLO_DEVICE_CALL void broadcast() {
     const std::uint64_t total = work_.recvLayout.block(0).count;
+    expect(total);
     if (place_ == 0) copy(exchange_, work_.output({0, total}), work_.input({0, total}), work_.streaming);
     forEachChunk(total, [&](device::Range chunk) { down(chunk, work_.input(chunk)); });
   }
   KOLO_DEVICE_CALL void reduce() {
+    expect(work_.sendLayout.block(0).count);
     forEachChunk(work_.sendLayout.block(0).count, [&](device::Range chunk) { up(chunk); });
   }
   // Each chunk up to place 0 and down again.
   KOLO_DEVICE_CALL void allReduce() {
+    expect(work_.sendLayout.block(0).count);
     forEachChunk(work_.sendLayout.block(0).count, [&](device::Range chunk) {
       up(chunk);
       exchange_.team().sync();
@@ -119,6 +122,9 @@ class Tree {
   KOLO_DEVICE int rankAt(int place) const { return device::ringRank(place, root_, work_.ranks); }
   KOLO_DEVICE int parent() const { return rankAt(binomial_.parent()); }
   KOLO_DEVICE std::uint64_t gatherCount() const { return work_.sendLayout.block(0).count; }
+
+  // What comes from a neighbour.
+  KOLO_DEVICE void expect(std::uint64_t count) { exchange_.expectAtMost(exchange_.bytesOf(count)); }
 
   template <class Visit>
   KOLO_DEVICE void forEachChunk(std::uint64_t total, Visit visit) {

@@ -38,9 +38,9 @@ KOLO_DEVICE_CALL void twoShotReduceSlice(device::Exchange<Team>& exchange, devic
   });
 }
 
-// All-reduce and reduce. REQUIRES: met all, or announced to all if the rank opens with Opening::kSends.
+// All-reduce and reduce. REQUIRES: opened so.
 template <class Team>
-KOLO_DEVICE_CALL void runTwoShotStaged(device::Exchange<Team>& exchange) {
+KOLO_DEVICE_CALL void runTwoShotStaged(device::Exchange<Team>& exchange, device::Opening opening) {
   const device::Work& work = exchange.work();
   const int n = work.ranks;
   const bool toRoot = work.signature.collective == device::Collective::kReduce;
@@ -49,20 +49,24 @@ KOLO_DEVICE_CALL void runTwoShotStaged(device::Exchange<Team>& exchange) {
   const std::uint64_t step = exchange.chunkElements() * static_cast<std::uint64_t>(n);
   const auto peerAt = [&](int i) { return exchange.peerAt(i); };
   const auto before = [&](int i) { return device::ringRank(work.rank, -i - 1, n); };
+  exchange.expectAtMost((total > step ? work.channel.slots : 2) * std::uint64_t{work.channel.chunkBytes});
+  bool opens = postsWithData(opening);
 
-  for (std::uint64_t begin = 0; begin < total && !exchange.failed(); begin += step) {
+  for (std::uint64_t begin = 0; (opens || begin < total) && !exchange.failed(); begin += step) {
     const std::uint64_t count = total - begin < step ? total - begin : step;
     const auto slice = [&](int rank) {
       device::Range part = device::alignedPart(count, n, rank, exchange.work().grain());
       return device::Range{begin + part.begin, part.count};
     };
-    sendToAll(exchange, n - 1, peerAt, [&](int peer) { return device::ConstPiece(work.input(slice(peer))); });
+    const auto pieceFor = [&](int peer) { return device::ConstPiece(work.input(slice(peer))); };
+    if (opens) openToAll(exchange, opening, n - 1, peerAt, pieceFor);
+    else sendToAll(exchange, n - 1, peerAt, pieceFor);
+    opens = false;
     if (!meetRest(exchange)) return;
     if (slice(work.rank).count != 0) twoShotReduceSlice(exchange, slice(work.rank), firstTo, lastTo);
     if (!toRoot || work.rank == work.root)
       recvFromAll(exchange, n - 1, before, [&](int peer) { return work.output(slice(peer)); });
   }
-  meetRest(exchange);  // where there was nothing to fold
 }
 
 // The ranks other than the root meet each other. REQUIRES: they have met the root.
@@ -131,11 +135,11 @@ KOLO_DEVICE_CALL void runTwoShotBarrier(device::Exchange<Team>& exchange) {
 }
 
 template <class Team>
-KOLO_DEVICE_CALL void runTwoShot(device::Exchange<Team>& exchange, bool met) {
+KOLO_DEVICE_CALL void runTwoShot(device::Exchange<Team>& exchange, device::Opening opening, bool met) {
   switch (exchange.work().signature.collective) {
     case device::Collective::kBroadcast: runTwoShotBroadcast(exchange, met); break;
     case device::Collective::kBarrier: runTwoShotBarrier(exchange); break;
-    default: runTwoShotStaged(exchange); break;
+    default: runTwoShotStaged(exchange, opening); break;
   }
 }
 

@@ -10,6 +10,7 @@
 #include "comm/in_turn.h"
 #include "device/headers.h"
 #include "device/offers.h"
+#include "device/slots.h"
 #include "drivers/cuda/devices.h"
 #include "executor/host/host_team.h"
 
@@ -158,8 +159,10 @@ bool HostBackend::runsAtOnce() const {
     if (!device::gives(work, owner_.rank(), peer)) return true;
     const std::uint64_t bytes = work.partTo(peer).count * work.elementBytes;
     if (isLine || work.fitsHeader(bytes)) return true;
-    return link.sent + (bytes + work.channel.chunkBytes - 1) / work.channel.chunkBytes <=
-           device::loadAcquire(link.inbox->signals.head) + work.channel.slots;  // [credit]
+    const std::uint64_t last = link.sent + (bytes + work.channel.chunkBytes - 1) / work.channel.chunkBytes;
+    if (last <= link.credited + work.channel.slots) return true;
+    const device::Proof proof = device::proofOf(link, last - work.channel.slots);
+    return device::loadAcquire(proof.counter) >= proof.value;  // [credit]
   };
   for (int peer = 0; peer < owner_.ranks(); ++peer) {
     if (peer != owner_.rank() && (toAll || peer == work.root) && !hasRoom(peer)) return false;

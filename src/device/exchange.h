@@ -67,6 +67,14 @@ class Exchange {
   // The i-th of the others, on the ring.
   KOLO_DEVICE int peerAt(int i) const { return ringRank(work_.rank, i + 1, work_.ranks); }
 
+  // At most so many bytes come from each peer in this operation, in chunks of which only the last may be shorter: fewer
+  // chunks than there are slots need no credits, for this rank's next header shows that they have been taken. All
+  // threads call.
+  KOLO_DEVICE void expectAtMost(std::uint64_t bytes) {
+    givesCredits_ = bytes > std::uint64_t{work_.channel.slots - 1} * work_.channel.chunkBytes;
+  }
+  KOLO_DEVICE bool givesCredits() const { return givesCredits_; }
+
   KOLO_DEVICE std::uint64_t bytesOf(std::uint64_t elements) const { return work_.bytesOf(elements); }
   KOLO_DEVICE std::uint64_t chunkElements() const { return work_.channel.chunkBytes / work_.elementBytes; }
 
@@ -98,6 +106,7 @@ class Exchange {
  private:
   Team& team_;
   const Work& work_;
+  bool givesCredits_ = true;
 };
 
 }  // namespace kolo::device

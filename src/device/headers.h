@@ -18,6 +18,18 @@ KOLO_DEVICE const Header& lineOf(const Link& link, std::uint64_t number) {
   return link.inbox->header[number % kHeaderLines];
 }
 
+// How many chunks were put before header `number`, which is one of the last kHeaderLines that this rank announced.
+KOLO_DEVICE std::uint64_t sentBefore(const Link& link, std::uint64_t number) {
+  return link.sent - (static_cast<std::uint32_t>(link.sent) - link.headers.sentBefore[number % kHeaderLines]);
+}
+
+// The peer has posted header `number`, and so had taken what was put before it. [credit] pairs with the signal of that
+// header: the peer's loads from the slots are before it.
+KOLO_DEVICE void creditUpTo(Link& link, std::uint64_t number) {
+  const std::uint64_t taken = sentBefore(link, number);
+  if (taken > link.credited) link.credited = taken;
+}
+
 // The header that meet() read; valid during this operation.
 template <class Team>
 KOLO_DEVICE const Header& headerOf(const Exchange<Team>& exchange, int peer) {
@@ -40,16 +52,19 @@ KOLO_DEVICE void takeRefs(Exchange<Team>& exchange, int peer) {
 template <class Team>
 KOLO_DEVICE void checkHeader(Exchange<Team>& exchange, int peer, const Expectation& expected, std::uint64_t said) {
   const Header& line = headerOf(exchange, peer);
-  if (line.signature == expected.signature && line.count == expected.count) return;
-  exchange.team().fail(
-      {Fault::kMismatch, exchange.linkTo(peer).peer, line.signature, line.count, expected.signature, said});
+  const std::uint64_t signature = line.signature & ~kWithChunk;
+  if (signature == expected.signature && line.count == expected.count) return;
+  exchange.team().fail({Fault::kMismatch, exchange.linkTo(peer).peer, signature, line.count, expected.signature, said});
 }
 
 // Takes a header that has arrived, and checks it against this rank's.
 template <class Team>
 KOLO_DEVICE void takeHeader(Exchange<Team>& exchange, int peer) {
   const Work& work = exchange.work();
-  ++exchange.linkTo(peer).headers.met;
+  Link& link = exchange.linkTo(peer);
+  ++link.headers.met;
+  if ((headerOf(exchange, peer).signature & kWithChunk) != 0) link.headers.chunk = link.received + 1;
+  creditUpTo(link, link.headers.met);
   if (work.direct != Algorithm::kCount) takeRefs(exchange, peer);
   checkHeader(exchange, peer,
               {work.header.word, work.header.countFrom != nullptr ? work.header.countFrom[peer] : work.header.count},
@@ -64,6 +79,7 @@ KOLO_DEVICE void takeOwed(Exchange<Team>& exchange, int peer) {
          loadAcquire(lineOf(link, link.headers.met + 1).number) == link.headers.met + 1) {  // [header]
     --link.headers.owed;
     const Expectation& expected = link.headers.expected[++link.headers.met % kHeaderLines];
+    creditUpTo(link, link.headers.met);
     checkHeader(exchange, peer, expected, expected.count);
   }
 }
@@ -94,16 +110,23 @@ KOLO_DEVICE bool settleAll(Exchange<Team>& exchange, std::uint32_t most) {
 
 // ---- posting them
 
+// By the leader or in spread(). A link that is made when it is first needed is made now; false: that failed.
 template <class Team>
-KOLO_DEVICE void writeHeader(Exchange<Team>& exchange, int peer, const void* payload, std::uint32_t payloadBytes) {
+KOLO_DEVICE bool openLink(Exchange<Team>& exchange, Link& link) {
+  if constexpr (Team::kOpens) return link.outbox != nullptr || exchange.team().open(link);
+  return true;
+}
+template <class Team>
+KOLO_DEVICE void writeHeader(Exchange<Team>& exchange, int peer, const void* payload, std::uint32_t payloadBytes,
+                             bool withChunk = false) {
   const Work& work = exchange.work();
   Link& link = exchange.linkTo(peer);
-  if constexpr (Team::kOpens) {
-    if (link.outbox == nullptr && !exchange.team().open(link)) return;
-  }
+  if (!openLink(exchange, link)) return;
   const std::uint64_t number = ++link.headers.announced;
   Header& line = link.outbox->header[number % kHeaderLines];
-  line.signature = work.header.word;
+  link.headers.sentBefore[number % kHeaderLines] = static_cast<std::uint32_t>(link.sent);
+  if (withChunk) ++link.sent;
+  line.signature = withChunk ? work.header.word | kWithChunk : work.header.word;
   line.count = work.header.countTo != nullptr ? work.header.countTo[peer] : work.header.count;
   if (payload == nullptr && work.header.pairsFromBytes != 0 && gives(work, work.rank, peer)) {
     if (const Piece piece = exchange.pieceTo(peer); work.fitsHeader(piece.bytes)) {
@@ -134,11 +157,11 @@ KOLO_DEVICE_CALL void announce(Exchange<Team>& exchange, int peer, const void* p
 // Opens the operation as announce() does, by one thread, in spread(); after settleAll(kMaxOwed - 1).
 template <class Team>
 KOLO_DEVICE void announceAlone(Exchange<Team>& exchange, int peer, const void* payload = nullptr,
-                               std::uint32_t payloadBytes = 0) {
+                               std::uint32_t payloadBytes = 0, bool withChunk = false) {
   if (Exchange<Team>::kIsOneThread && exchange.linkTo(peer).headers.owed == kMaxOwed &&
       !settle(exchange, peer, kMaxOwed - 1))
     return;
-  writeHeader(exchange, peer, payload, payloadBytes);
+  writeHeader(exchange, peer, payload, payloadBytes, withChunk);
 }
 template <class Team>
 KOLO_DEVICE_CALL void announceAll(Exchange<Team>& exchange) {

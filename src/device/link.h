@@ -12,7 +12,10 @@
 //    stays readable for the whole operation to which it belongs.
 //    tests/unit/header_model_test.cc tries all interleavings.
 //  - Chunks on a directed pair are numbered 1, 2, 3, ...; chunk k stands in slot k % slots. tail counts chunks put,
-//    head counts chunks taken; a sender keeps tail - head <= slots.
+//    head counts chunks taken; a sender keeps tail - head <= slots. A header tells of both, too. The sender's may say
+//    that the first chunk of the operation has been put. The receiver's header k shows that it has taken all that was
+//    put before the sender's header k. So an operation in which fewer chunks than slots come from a peer needs no head:
+//    whoever waits for one of them has announced the next operation's header, or has a free slot for its first chunk.
 //  - A mirror is the state that the peer's memory is to have: nothing of it is written again before the peer has shown,
 //    by a credit or a header, that it has seen it. So a request may be carried out late, or twice.
 #pragma once
@@ -62,11 +65,14 @@ struct alignas(64) Header {
     } refs;
     unsigned char payload[kHeaderPayloadBytes];
   };
-  std::uint64_t signature;  // Signature::pack()
+  std::uint64_t signature;  // Signature::pack(), and perhaps kWithChunk
   std::uint64_t count;
   Counter number;  // written last, released [header]
 };
 static_assert(sizeof(Header) == 64, "one cache line");
+// In a header's signature, where Signature::pack() has no field: the first chunk of the operation lies in its slot, and
+// no other signal tells of it.
+inline constexpr std::uint64_t kWithChunk = std::uint64_t{1} << 38;
 inline constexpr std::uint64_t kHeaderBytesBeforeNumber = 56;
 
 // Ways of a posted link that are ordered each for itself: sockets, or ports. A mapped link has one.
@@ -149,6 +155,10 @@ struct HeaderState {
   WindowRef theirSend,
       theirRecv;  // of the header met last: copied out of it once, and then checked and used (takeRefs() of headers.h)
   Expectation expected[kHeaderLines];  // of the headers owed, by line
+  // Chunks put before each header that this rank announced, by line; the low bits. A header of the same number from the
+  // peer shows that it has taken these.
+  std::uint32_t sentBefore[kHeaderLines] = {};
+  std::uint64_t chunk = 0;  // of which a header from the peer told, the last one
 };
 
 struct Link {

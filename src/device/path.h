@@ -86,10 +86,15 @@ KOLO_DEVICE constexpr bool isPushed(Offer input, bool isInPlace, Offer output) {
 // What a rank does before it knows how data goes.
 enum class Opening : std::uint8_t {
   kByAlgorithm,  // nothing: the algorithm posts headers to those that it exchanges with
-  kSends,        // posts headers and sends through slots at once; awaits headers when it needs what the others sent
+  kSends,        // posts headers that tell of what it has put into slots; awaits headers for what the others sent
   kMeets,        // posts headers and awaits those of the others (with a root: of the root)
-  kOwes          // posts headers; those of the others are checked in a later call
+  kOwes          // posts such headers; those of the others are checked in a later call
 };
+
+// Whether the algorithm posts the headers, with the first that it sends.
+KOLO_DEVICE constexpr bool postsWithData(Opening opening) {
+  return opening == Opening::kSends || opening == Opening::kOwes;
+}
 
 // The deciding facts, known without a header.
 struct OpeningFacts {

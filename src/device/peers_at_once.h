@@ -53,6 +53,51 @@ KOLO_DEVICE void sendToAll(Exchange<Team>& exchange, int count, const PeerAt& pe
   }
 }
 
+// Opens the operation towards each peer, as announce() does, with its first chunk: pieceFor(peer), as in sendToAll().
+// The header tells of the chunk, so that there is one fence for both, and the peer waits once. By a posted link the
+// chunk has a signal of its own, behind the header. opening: kSends, or kOwes.
+template <class Team, class PeerAt, class PieceFor>
+KOLO_DEVICE void openToAll(Exchange<Team>& exchange, Opening opening, int count, const PeerAt& peerAt,
+                           const PieceFor& pieceFor) {
+  Team& team = exchange.team();
+  if (!settleAll(exchange, kMaxOwed - 1)) return;
+  const auto put = [&](int peer) {
+    const std::uint64_t bytes = pieceFor(peer).bytes;
+    Link& link = exchange.linkTo(peer);
+    const bool isBehind = bytes != 0 && link.isPosted;
+    announceAlone(exchange, peer, nullptr, 0, bytes != 0 && !isBehind);
+    if (isBehind) publish(exchange, link, bytes);
+  };
+  if constexpr (Exchange<Team>::kIsOneThread) {
+    for (int i = 0; i < count; ++i) {
+      const ConstPiece piece(pieceFor(peerAt(i)));
+      if (piece.bytes != 0 && openLink(exchange, exchange.linkTo(peerAt(i)))) {
+        unsigned char* const slot = acquireSlot(exchange, peerAt(i));
+        if (slot == nullptr) return;
+        contribute(exchange, slot, piece);
+      }
+      put(peerAt(i));
+    }
+  } else {
+    team.sync();  // the counters of the last primitive are settled
+    team.spread(count, [&](int i) {
+      if (pieceFor(peerAt(i)).bytes != 0) acquireAlone(exchange, exchange.linkTo(peerAt(i)));
+    });
+    KOLO_ROLLED
+    for (int i = 0; i < count && !exchange.failed(); ++i) {
+      const ConstPiece piece(pieceFor(peerAt(i)));
+      if (piece.bytes != 0) contribute(exchange, freeSlot(exchange, peerAt(i)), piece);
+    }
+    team.sync();
+    team.spread(count, [&](int i) {
+      if (!exchange.failed()) put(peerAt(i));
+    });
+  }
+  if (opening != Opening::kOwes) return;
+  for (int i = 0; i < count; ++i) owe(exchange, peerAt(i));
+  team.sync();  // all see what is owed: meetRest() may be next
+}
+
 // Each peer's chunk into pieceFrom(peer), which is empty where it sends none.
 template <class Team, class PeerAt, class PieceFrom>
 KOLO_DEVICE void recvFromAll(Exchange<Team>& exchange, int count, const PeerAt& peerAt, const PieceFrom& pieceFrom) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "device/exchange.h"
+#include "device/headers.h"
 #include "device/host_device.h"
 #include "device/link.h"
 #include "device/partition.h"
@@ -17,6 +18,9 @@ KOLO_DEVICE const Counter& tailOf(const Link& link, std::uint64_t number) {
   return link.inbox->signals.tail[number & link.railMask];
 }
 
+// Whether a header has told of chunk `number`.
+KOLO_DEVICE bool isAnnounced(const Link& link, std::uint64_t number) { return number == link.headers.chunk; }
+
 // Where chunk `number` to the peer lies, and where the one from it does.
 KOLO_DEVICE unsigned char* outSlot(const Work& work, const Link& link, std::uint64_t number) {
   return link.outSlots + remainder(number, work.channel.slots) * work.channel.slotBytes;
@@ -27,19 +31,37 @@ KOLO_DEVICE const unsigned char* inSlot(const Work& work, const Link& link, std:
 
 // ---- by one thread, in spread() or by the leader
 
+// What shows that the peer has taken chunk `number`, which was put before: that counter is at least so much.
+struct Proof {
+  const Counter& counter;
+  std::uint64_t value;
+  std::uint64_t header;  // of which it is the number; 0: it is the head
+};
+KOLO_DEVICE Proof proofOf(const Link& link, std::uint64_t number) {
+  const HeaderState& headers = link.headers;
+  for (std::uint64_t header = headers.met + 1; header <= headers.announced; ++header) {
+    if (sentBefore(link, header) >= number) return {lineOf(link, header).number, header, header};
+  }
+  return {link.inbox->signals.head, number, 0};
+}
+KOLO_DEVICE void takeProof(Link& link, const Proof& proof) {
+  if (proof.header != 0) creditUpTo(link, proof.header);
+  else link.credited = loadAcquire(proof.counter);  // [credit]
+}
+
 // Waits for a free slot at the peer.
 template <class Team>
 KOLO_DEVICE void acquireAlone(Exchange<Team>& exchange, Link& link) {
   const std::uint64_t slots = exchange.work().channel.slots, number = link.sent + 1;
   if (number <= link.credited + slots) return;
-  const Counter& head = link.inbox->signals.head;
-  if (exchange.team().waitAlone(head, number - slots, link.peer)) link.credited = loadAcquire(head);  // [credit]
+  const Proof proof = proofOf(link, number - slots);
+  if (exchange.team().waitAlone(proof.counter, proof.value, link.peer)) takeProof(link, proof);  // [credit]
 }
 // Waits for the peer's next chunk.
 template <class Team>
 KOLO_DEVICE void awaitAlone(Exchange<Team>& exchange, const Link& link) {
   const std::uint64_t number = link.received + 1;
-  exchange.team().waitAlone(tailOf(link, number), number, link.peer);  // [chunk]
+  if (!isAnnounced(link, number)) exchange.team().waitAlone(tailOf(link, number), number, link.peer);  // [chunk]
 }
 // Tells the peer that its slot has been filled with so many bytes. REQUIRES: fenceStores() by this thread, after a
 // barrier since the team's stores into the slot. [chunk] pairs with the peer's acquiring load of the tail: the team's
@@ -59,7 +81,9 @@ KOLO_DEVICE void publish(Exchange<Team>& exchange, Link& link, std::uint64_t byt
 // the peer's acquiring load of the head: the loads are before the fence, and that before the peer's next stores.
 template <class Team>
 KOLO_DEVICE void release(Exchange<Team>& exchange, Link& link) {
-  exchange.signalFenced(link, link.outbox->signals.head, ++link.received, {.more = More::kLater});  // [credit]
+  const std::uint64_t number = ++link.received;
+  if (!exchange.givesCredits()) return;
+  exchange.signalFenced(link, link.outbox->signals.head, number, {.more = More::kLater});  // [credit]
 }
 
 // ---- by all threads
@@ -85,9 +109,9 @@ KOLO_DEVICE_CALL unsigned char* acquireSlot(Exchange<Team>& exchange, int peer) 
   team.sync();  // the counters of the last primitive are settled
   const std::uint64_t number = link.sent + 1;
   if (number > link.credited + work.channel.slots) {
-    const Counter& head = link.inbox->signals.head;
-    if (!team.waitAtLeast(head, number - work.channel.slots, link.peer)) return nullptr;  // [credit]
-    if (team.leader()) link.credited = loadAcquire(head);                                 // [credit]
+    const Proof proof = proofOf(link, number - work.channel.slots);
+    if (!team.waitAtLeast(proof.counter, proof.value, link.peer)) return nullptr;  // [credit]
+    if (team.leader()) takeProof(link, proof);
   }
   if (team.failed()) return nullptr;
   return outSlot(work, link, number);
@@ -99,7 +123,9 @@ KOLO_DEVICE_CALL const unsigned char* awaitSlot(Exchange<Team>& exchange, int pe
   Link& link = exchange.linkTo(peer);
   exchange.team().sync();
   const std::uint64_t number = link.received + 1;
-  if (!exchange.team().waitAtLeast(tailOf(link, number), number, link.peer)) return nullptr;  // [chunk]
+  if (!isAnnounced(link, number) && !exchange.team().waitAtLeast(tailOf(link, number), number, link.peer))
+    return nullptr;  // [chunk]
+  if (exchange.failed()) return nullptr;
   return inSlot(work, link, number);
 }
 // After the team's stores into slots and loads from them, by the leader alone: tell(), behind one fence.

@@ -102,7 +102,7 @@ struct Signature {
   std::uint16_t sequence = 0;  // low bits of the communicator's operation number; the top bits of the word
 
   static constexpr std::uint8_t kAvg = 13, kPreMulSum = 14, kNoOp = 15;
-  static constexpr int kSequenceAt = 38;
+  static constexpr int kSequenceAt = 39;  // behind kWithChunk
 
   KOLO_DEVICE std::uint64_t pack() const {
     return static_cast<std::uint64_t>(collective) | std::uint64_t{datatype} << 4 | std::uint64_t{op} << 9 |

@@ -223,6 +223,158 @@ TEST_CASE("slots: a sender that is one chunk too far ahead overwrites what is be
   CHECK(slotsGoWrong(2, 0, 3));  // without credit nothing moves
 }
 
+// ---- the first chunk of an operation, of which the header tells, and the receiver's headers, which show what has been
+// taken
+
+// Rank 0 gives chunks to rank 1 in operations that both carry out in order; neither waits for the other's header but
+// for what it needs.
+struct GiverState {
+  int operation = 1;  // the one that it is in
+  int put = 0;        // chunks of that operation
+  bool writing = false;
+  bool announced = false;  // its header of that operation
+  auto operator<=>(const GiverState&) const = default;
+};
+struct TakerState {
+  int operation = 1;
+  int taken = 0;
+  bool reading = false;
+  bool announced = false;
+  auto operator<=>(const TakerState&) const = default;
+};
+struct FlowState {
+  GiverState giver;
+  TakerState taker;
+  int giversHeader = 0, takersHeader = 0, tail = 0, head = 0;  // what each has signalled
+  std::array<int, 4> slots{};
+  auto operator<=>(const FlowState&) const = default;
+};
+struct FlowRules {
+  int slots;
+  std::vector<int> chunks;  // of each operation
+  int provenBy = 0;         // a header shows that what was put before the giver's header, that many later, was taken
+  int uncounted = 0;        // so many chunks of an operation above slots - 1 head does not count either
+};
+
+class FlowModel {
+ public:
+  explicit FlowModel(const FlowRules& rules) : rules_(rules) {}
+
+  // Whether some interleaving reads a slot that does not hold the chunk expected, or stands still.
+  bool goesWrong() {
+    std::vector<FlowState> left = {FlowState{}};
+    while (!left.empty()) {
+      const FlowState state = left.back();
+      left.pop_back();
+      if (!seen_.insert(state).second) continue;
+      FlowState given = state, taken = state;
+      bool wrong = false;
+      const bool gives = give(given), takes = take(taken, wrong);
+      if (wrong) return true;
+      if (gives) left.push_back(given);
+      if (takes) left.push_back(taken);
+      if (!gives && !takes && !(isOver(state.giver.operation) && isOver(state.taker.operation))) return true;
+    }
+    return false;
+  }
+
+ private:
+  bool isOver(int operation) const { return operation > static_cast<int>(rules_.chunks.size()); }
+  int chunksOf(int operation) const { return rules_.chunks[static_cast<std::size_t>(operation - 1)]; }
+  int before(int operation) const {
+    int sum = 0;
+    for (int i = 1; i < operation; ++i) sum += chunksOf(i);
+    return sum;
+  }
+  int& slot(FlowState& state, int chunk) const { return state.slots[static_cast<std::size_t>(chunk % rules_.slots)]; }
+
+  // As acquireSlot(): by the first header that shows it, of those that answer a header of this rank; else by head.
+  bool isFree(const FlowState& state, int chunk) const {
+    const int old = chunk - rules_.slots;
+    if (old <= 0) return true;
+    const int announced = state.giver.operation - (state.giver.announced ? 0 : 1);
+    for (int header = 1; header <= announced; ++header) {
+      if (before(header + rules_.provenBy) >= old) return state.takersHeader >= header;
+    }
+    return state.head >= old;
+  }
+
+  bool give(FlowState& state) const {
+    GiverState& giver = state.giver;
+    if (isOver(giver.operation)) return false;
+    const int chunks = chunksOf(giver.operation), chunk = before(giver.operation) + giver.put + 1;
+    if (giver.writing) {  // the stores are done: the header tells of a first chunk, the tail of another
+      giver.writing = false;
+      ++giver.put;
+      if (giver.announced) state.tail = chunk;
+      else state.giversHeader = giver.operation;
+      giver.announced = true;
+    } else if (giver.put < chunks) {
+      if (!isFree(state, chunk)) return false;
+      giver.writing = true;
+      slot(state, chunk) = chunk;
+    } else {
+      state.giversHeader = giver.operation;  // of an operation without chunks; else it has been posted
+      giver = {.operation = giver.operation + 1};
+    }
+    return true;
+  }
+
+  bool take(FlowState& state, bool& wrong) const {
+    TakerState& taker = state.taker;
+    if (isOver(taker.operation)) return false;
+    const int chunk = before(taker.operation) + taker.taken + 1;
+    if (!taker.announced) {
+      taker.announced = true;
+      state.takersHeader = taker.operation;
+    } else if (state.giversHeader < taker.operation) {
+      return false;
+    } else if (taker.taken == chunksOf(taker.operation)) {
+      taker = {.operation = taker.operation + 1};
+    } else if (taker.reading) {
+      wrong = slot(state, chunk) != chunk;
+      taker.reading = false;
+      ++taker.taken;
+      if (chunksOf(taker.operation) >= rules_.slots + rules_.uncounted) state.head = chunk;
+    } else {
+      if (taker.taken != 0 && state.tail < chunk) return false;
+      wrong = slot(state, chunk) != chunk;
+      taker.reading = true;
+    }
+    return true;
+  }
+
+  FlowRules rules_;
+  std::set<FlowState> seen_;
+};
+
+// All ways to send up to `most` chunks in each of four operations.
+void eachFlow(int most, const std::function<void(const std::vector<int>&)>& visit) {
+  const int ways = most + 1;
+  for (int way = 0; way < ways * ways * ways * ways; ++way) {
+    visit({way % ways, way / ways % ways, way / ways / ways % ways, way / ways / ways / ways});
+  }
+}
+bool someGoWrong(FlowRules rules) {
+  bool wrong = false;
+  eachFlow(rules.slots + 1, [&](const std::vector<int>& chunks) {
+    rules.chunks = chunks;
+    wrong = wrong || FlowModel(rules).goesWrong();
+  });
+  return wrong;
+}
+
+TEST_CASE("chunks with headers: from two slots on every chunk is read whole, and nobody stands still") {
+  for (int slots = 1; slots <= 4; ++slots) CHECK_FALSE(someGoWrong({.slots = slots, .chunks = {}}));
+}
+
+TEST_CASE("chunks with headers: a header shows no more than that, and as many chunks as slots have to be counted") {
+  for (int slots = 1; slots <= 3; ++slots) {
+    CHECK(someGoWrong({.slots = slots, .chunks = {}, .provenBy = 1}));
+    CHECK(someGoWrong({.slots = slots, .chunks = {}, .uncounted = 1}));
+  }
+}
+
 }  // namespace
 
 }  // namespace header_model
