@@ -152,11 +152,11 @@ double predictUs(Algorithm algorithm, bool direct, const Query& query, const Mac
   // the root, those that share a core do so in turns.
   const double visits = (n - 1) * (device::isIn(query.collective, device::kRooted) ? 1 : n / cores);
   const double peers = row.meeting == Meeting::kPartners ? 0.1 : 0.05 * visits;
-  const double chunks = 1 + cost.bytes / machine.slotBytes * 0.05;
-  const bool usesSlots = !direct && row.meeting != Meeting::kByLines;         // one more line to fetch than the header
+  const double lines = cost.steps + cost.bytes / machine.slotBytes * 0.05;
+  const bool usesSlots = !direct && row.meeting != Meeting::kByLines;  // in each step a line to fetch behind the signal
   const bool hasSlots = !direct && query.collective != Collective::kBarrier;  // header lines are the steps of a barrier
   const double fences = hasSlots ? cost.fences : 0;
-  return cost.steps * turn + peers + (usesSlots ? chunks * machine.hopUs : 0) + fences * machine.fenceUs +
+  return cost.steps * turn + peers + (usesSlots ? lines * machine.hopUs : 0) + fences * machine.fenceUs +
          std::max(cost.bytes, ofAll / cores) / 2 / rate + networkUs(algorithm, query, machine);
 }
 

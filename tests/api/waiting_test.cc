@@ -191,7 +191,7 @@ TEST_CASE("a rank that has called something else, and is in no call, is found ou
 
 TEST_CASE("a rank that may not wait does what it can do alone, and the rest when it may", "[threads]") {
   for (const size_t count : {size_t{2}, size_t{500}}) {  // in the header, and in one of four slots
-    const int atOnce = count == 2 ? 32 : 4;
+    const int atOnce = count == 2 ? 32 : 3;  // the slot of the last call is free once the peer has begun the next
     const World world(2);
     std::atomic<int> stage{0};
     const auto await = [&](int which) {
