@@ -181,6 +181,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   // After the end of an earlier hub: hub_succession.cc
   void tellNeighbours();
   bool onReturn(const MemberPtr& member, Decoder& decoder);
+  void limitReturnOf(const MemberPtr& member);
   bool onFinished(const MemberPtr& member, Decoder& decoder);
   bool onResult(const MemberPtr& member, Decoder& decoder);
   bool takeInherited(const GatherKey& id, const std::vector<int>& members, std::uint64_t after,

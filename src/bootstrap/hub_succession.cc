@@ -126,17 +126,21 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
   own.known.clear();
   offerBillboard(*member);
   own.isOld = false;
-  // Others wait for the end of what it says; a rank that is stopped may say the rest later, when nobody needs it.
+  limitReturnOf(member);
+  tellOfTheDead(member);
+  if (!leavers_.empty()) member->channel->send(newsOfLeavers(0));
+  if (lookTimer_ == 0) lookAfterAwaited();
+  return true;
+}
+
+// Others wait for the end of what it says; a rank that is stopped may say the rest later, when nobody needs it.
+void Hub::limitReturnOf(const MemberPtr& member) {
   reactor_.at(Clock::now() + kLongestReturn, [weak = weak_from_this(), member] {
     const std::shared_ptr<Hub> self = weak.lock();
     if (self == nullptr || member->isBack) return;
     member->isLate = true;
     self->expectNoMoreOf(*member);
   });
-  tellOfTheDead(member);
-  if (!leavers_.empty()) member->channel->send(newsOfLeavers(0));
-  if (lookTimer_ == 0) lookAfterAwaited();
-  return true;
 }
 
 // A rank that lives, and that an earlier hub had given up: others go on without it, so it has to hear of it as they
