@@ -157,9 +157,7 @@ class MessageGroup {
     }
     if (!hasFreeSlot(exchange_, peer)) return false;
     const device::ConstPiece chunk = flow.nextOut(work_.channel.chunkBytes);
-    auto* const slot = acquireSlot(exchange_, peer);
-    if (slot == nullptr) return false;
-    copy(exchange_, slot, chunk.data, chunk.bytes, false);
+    copy(exchange_, freeSlot(exchange_, peer), chunk.data, chunk.bytes, false);
     publishSlot(exchange_, peer, chunk.bytes);
     advance(flow, chunk.bytes);
     return true;

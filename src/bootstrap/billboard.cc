@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sodium.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,7 +27,10 @@ static_assert(Billboard::kKeyBytes == crypto_secretbox_KEYBYTES);
 const unsigned char* bytesOf(std::string_view bytes) { return reinterpret_cast<const unsigned char*>(bytes.data()); }
 unsigned char* bytesOf(std::string& bytes) { return reinterpret_cast<unsigned char*>(bytes.data()); }
 
+// Behind RLIMIT_FSIZE, which the program may lower, a write would kill the process by SIGXFSZ.
 bool writeAt(int fd, std::string_view bytes, std::uint64_t at) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || at + bytes.size() > limit.rlim_cur) return false;
   while (!bytes.empty()) {
     const ssize_t wrote = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(at));
     if (wrote < 0 && errno == EINTR) continue;

@@ -230,7 +230,8 @@ void Hub::onLeave(const MemberPtr& member) {
   const int rank = member->rank;
   // A rank often leaves because another has died: the ranks that miss the first one are to hear of the second. It may
   // have learnt of the death before the hub has told it.
-  const bool isAfterDeath = member->known.empty() && Clock::now() - lastDeathAt_ < kConsequenceTime;
+  const bool isAfterDeath =
+      member->known.empty() && !lastDeath_.empty() && Clock::now() - lastDeathAt_ < kConsequenceTime;
   std::string farewell = fmt::format("{} has left the job{}", describe(*member),
                                      isAfterDeath ? ", after " + lastDeath_ + " had died" : "");
   if (complete_) {

@@ -364,8 +364,9 @@ bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
 void Hub::forgetOldFailures() {
   while (failedKeys_.size() > kMaxFailedKeys || (failureBytes_ > kMaxFailureBytes && failedKeys_.size() > 1)) {
     const auto oldest = failures_.extract(failedKeys_.front());
-    for (const SharedFrame& each : oldest.mapped().frames) failureBytes_ -= each->size();
     failedKeys_.pop_front();
+    if (oldest.empty()) continue;  // noted twice, for there was no memory at first
+    for (const SharedFrame& each : oldest.mapped().frames) failureBytes_ -= each->size();
   }
 }
 

@@ -216,11 +216,10 @@ bool Hub::onResult(const MemberPtr& member, Decoder& decoder) {
   news.number(key).number(sequence).number(number).number(std::uint64_t{0});
   if (code != koloSuccess) news.number(code).text(message);
   else news.number(first).number(count);
-  std::vector<std::string> blobs(count);
-  TextList list;
-  if (!readTexts(decoder, blobs) || !decoder.done()) return false;
-  for (const std::string& blob : blobs) list.add(blob);
-  news.raw(list.take());
+  // As it came: written anew, a list may be longer.
+  const std::string_view list = decoder.rest();
+  if (!isTextList(decoder, count) || !decoder.done()) return false;
+  news.raw(list);
   const GatherKey id(key, sequence);
   Brought& brought = member->brought;
   if (first == 0) brought = {ResultKey(id, members, number), {}, 0, brought.results, brought.bytes};

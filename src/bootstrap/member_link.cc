@@ -122,6 +122,7 @@ void MemberLink::leave() {
 
 void MemberLink::close() {
   isClosed_ = true;
+  hub_.billboard = {};
   reactor_.cancel(search_.timer);
   if (search_.knock != nullptr) search_.knock->drop();
   standby_.reset();
@@ -193,9 +194,11 @@ bool MemberLink::onGathered(Decoder& decoder) {
   const auto found = exchanges_.find({key, sequence});
   if (found == exchanges_.end() || hub_.withdrawn.count(found->first) != 0) return true;  // of a part that is withdrawn
   Exchange& exchange = *found->second;
-  if (count > exchange.blobs.size() || first > exchange.blobs.size() - count) return false;
+  // They come in order; from the first again if their sender has been replaced.
+  const bool isNext = first == 0 || first == exchange.have;
+  if (!isNext || count == 0 || count > exchange.blobs.size() || first > exchange.blobs.size() - count) return false;
   if (!readTexts(decoder, std::span(exchange.blobs).subspan(first, count)) || !decoder.done()) return false;
-  exchange.have = first + count;  // they come in order; from the first again if their sender has been replaced
+  exchange.have = first + count;
   if (first == 0) exchange.parts.clear();
   if (number != 0) exchange.parts.emplace_back(part);
   if (exchange.have < exchange.blobs.size()) return true;
@@ -311,7 +314,8 @@ bool MemberLink::onOnBillboard(Decoder& decoder) {
 // The end of the hub's process is often the consequence of a failure that a rank in it knew of.
 std::string MemberLink::afterWhat() const {
   if (!hub_.knows.empty() && Clock::now() - hub_.knowsAt < kConsequenceTime) return ", after " + hub_.knows;
-  const bool isAfterDeath = hub_.ranks.empty() && Clock::now() - memory_.lastDeathAt < kConsequenceTime;
+  const bool isAfterDeath =
+      hub_.ranks.empty() && !memory_.lastDeath.empty() && Clock::now() - memory_.lastDeathAt < kConsequenceTime;
   return isAfterDeath ? ", after " + memory_.lastDeath : std::string();
 }
 

@@ -118,6 +118,7 @@ SharedFrame MemberLink::requestFor(const ExchangeKey& key, const Exchange& excha
 
 // May be called again where it has found no memory.
 void MemberLink::lose(std::string_view why) {
+  hub_.billboard = {};
   hub_.withdrawn.clear();                      // that hub does not answer any more
   if (search_.until != Clock::time_point()) {  // a next hub, which has not taken this rank
     search_.isOn = true;

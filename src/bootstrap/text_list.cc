@@ -53,27 +53,53 @@ void TextList::addDifference(std::string_view text) {
   }
 }
 
-bool readTexts(Decoder& decoder, std::span<std::string> texts) {
-  std::string_view previous;
-  for (std::size_t i = 0; i < texts.size();) {
+namespace {
+
+// Goes through a list of `count` texts: piece(bytes as in the text before, other bytes), in order, and text(repeats)
+// behind each. False: it is none. It needs no memory.
+template <class Piece, class Text>
+bool walk(Decoder& decoder, std::size_t count, Piece piece, Text text) {
+  std::size_t previous = 0;
+  for (std::size_t i = 0; i < count;) {
     const auto repeats = decoder.number<std::uint32_t>();
     const std::size_t size = decoder.number<std::uint32_t>();
     const bool isShared = size <= kMostSharedBytes;
-    if (repeats == 0 || repeats > texts.size() - i || (!isShared && repeats != 1) || size > kMaxBlobBytes) return false;
-    std::string text;
-    while (text.size() < size) {
+    if (repeats == 0 || repeats > count - i || (!isShared && repeats != 1) || size > kMaxBlobBytes) return false;
+    for (std::size_t made = 0; made < size;) {
       const std::size_t same = decoder.number<std::uint16_t>();
       const std::string_view other = decoder.raw(decoder.number<std::uint16_t>());
-      const std::size_t made = text.size() + same;
-      if (!decoder.ok() || same + other.size() == 0 || made + other.size() > size) return false;
-      if (same != 0 && (!isShared || made > previous.size())) return false;
-      if (same != 0) text.append(previous.substr(text.size(), same));
-      text.append(other);
+      if (!decoder.ok() || same + other.size() == 0 || made + same + other.size() > size) return false;
+      if (same != 0 && (!isShared || made + same > previous)) return false;
+      piece(same, other);
+      made += same + other.size();
     }
-    for (std::uint32_t copy = 0; copy < repeats; ++copy) texts[i++] = text;
-    previous = texts[i - 1];
+    text(repeats);
+    i += repeats;
+    previous = size;
   }
   return decoder.ok();
+}
+
+}  // namespace
+
+bool isTextList(Decoder& decoder, std::size_t count) {
+  return walk(
+      decoder, count, [](std::size_t, std::string_view) {}, [](std::uint32_t) {});
+}
+
+bool readTexts(Decoder& decoder, std::span<std::string> texts) {
+  std::string_view previous;
+  std::string text;
+  std::size_t i = 0;
+  const auto addPiece = [&](std::size_t same, std::string_view other) {
+    if (same != 0) text.append(previous.substr(text.size(), same));
+    text.append(other);
+  };
+  return walk(decoder, texts.size(), addPiece, [&](std::uint32_t repeats) {
+    for (std::uint32_t copy = 0; copy < repeats; ++copy) texts[i++] = text;
+    previous = texts[i - 1];
+    text.clear();
+  });
 }
 
 }  // namespace kolo::bootstrap

@@ -32,6 +32,8 @@ class TextList {
   std::size_t repeatsAt_ = 0;
 };
 
+// Whether a list of so many texts follows, which is passed over. It makes none of them.
+bool isTextList(Decoder& decoder, std::size_t count);
 // Reads so many texts of a list. False: it is none, or the number is another one.
 bool readTexts(Decoder& decoder, std::span<std::string> texts);
 

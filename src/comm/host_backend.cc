@@ -161,7 +161,7 @@ bool HostBackend::runsAtOnce() const {
     if (isLine || work.fitsHeader(bytes)) return true;
     const std::uint64_t last = link.sent + (bytes + work.channel.chunkBytes - 1) / work.channel.chunkBytes;
     if (last <= link.credited + work.channel.slots) return true;
-    const device::Proof proof = device::proofOf(link, last - work.channel.slots);
+    const device::Proof proof = device::proofOf(work, link, last - work.channel.slots);
     return device::loadAcquire(proof.counter) >= proof.value;  // [credit]
   };
   for (int peer = 0; peer < owner_.ranks(); ++peer) {

@@ -67,11 +67,11 @@ class Exchange {
   // The i-th of the others, on the ring.
   KOLO_DEVICE int peerAt(int i) const { return ringRank(work_.rank, i + 1, work_.ranks); }
 
-  // At most so many bytes come from each peer in this operation, in chunks of which only the last may be shorter: fewer
-  // chunks than there are slots need no credits, for this rank's next header shows that they have been taken. All
+  // At most so many bytes come from each peer in this operation, in chunks of which only the last may be shorter:
+  // chunks for half of the slots need no credits, for this rank's next header shows that they have been taken. All
   // threads call.
   KOLO_DEVICE void expectAtMost(std::uint64_t bytes) {
-    givesCredits_ = bytes > std::uint64_t{work_.channel.slots - 1} * work_.channel.chunkBytes;
+    givesCredits_ = bytes > std::uint64_t{work_.channel.slots / 2} * work_.channel.chunkBytes;
   }
   KOLO_DEVICE bool givesCredits() const { return givesCredits_; }
 

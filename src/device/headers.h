@@ -48,13 +48,17 @@ KOLO_DEVICE void takeRefs(Exchange<Team>& exchange, int peer) {
   link.headers.theirRecv = {line.refs.recvOffset, line.refs.recvWindow};
 }
 
-// Compares the header met last with `expected`. said: the count in this rank's own header.
+// Compares the header met last with `expected`. said: the count in this rank's own header. The result is its signature,
+// which the peer can change later.
 template <class Team>
-KOLO_DEVICE void checkHeader(Exchange<Team>& exchange, int peer, const Expectation& expected, std::uint64_t said) {
+KOLO_DEVICE std::uint64_t checkHeader(Exchange<Team>& exchange, int peer, const Expectation& expected,
+                                      std::uint64_t said) {
   const Header& line = headerOf(exchange, peer);
-  const std::uint64_t signature = line.signature & ~kWithChunk;
-  if (signature == expected.signature && line.count == expected.count) return;
-  exchange.team().fail({Fault::kMismatch, exchange.linkTo(peer).peer, signature, line.count, expected.signature, said});
+  const std::uint64_t word = line.signature, count = line.count, signature = word & ~kWithChunk;
+  if (signature != expected.signature || count != expected.count) {
+    exchange.team().fail({Fault::kMismatch, exchange.linkTo(peer).peer, signature, count, expected.signature, said});
+  }
+  return word;
 }
 
 // Takes a header that has arrived, and checks it against this rank's.
@@ -63,12 +67,13 @@ KOLO_DEVICE void takeHeader(Exchange<Team>& exchange, int peer) {
   const Work& work = exchange.work();
   Link& link = exchange.linkTo(peer);
   ++link.headers.met;
-  if ((headerOf(exchange, peer).signature & kWithChunk) != 0) link.headers.chunk = link.received + 1;
   creditUpTo(link, link.headers.met);
   if (work.direct != Algorithm::kCount) takeRefs(exchange, peer);
-  checkHeader(exchange, peer,
-              {work.header.word, work.header.countFrom != nullptr ? work.header.countFrom[peer] : work.header.count},
-              work.header.countTo != nullptr ? work.header.countTo[peer] : work.header.count);
+  const std::uint64_t word = checkHeader(
+      exchange, peer,
+      {work.header.word, work.header.countFrom != nullptr ? work.header.countFrom[peer] : work.header.count},
+      work.header.countTo != nullptr ? work.header.countTo[peer] : work.header.count);
+  link.headers.chunk = (word & kWithChunk) != 0 ? link.received + 1 : 0;  // [chunk]
 }
 
 // Checks owed headers that have come. Leader only.
@@ -142,7 +147,8 @@ KOLO_DEVICE void writeHeader(Exchange<Team>& exchange, int peer, const void* pay
   }
   exchange.signal(
       link, line.number, number,
-      {0, &line, kHeaderBytesBeforeNumber});  // [header] everything above is visible to a reader of this number
+      {0, &line, kHeaderBytesBeforeNumber});  // [header], [chunk], [credit]: what is above, and the team's loads and
+                                              // stores before, are before a reader's view of this number
 }
 
 // Opens the operation towards a peer. Waits only if the peer owes as many headers as it may. In an operation a rank

@@ -14,8 +14,8 @@
 //  - Chunks on a directed pair are numbered 1, 2, 3, ...; chunk k stands in slot k % slots. tail counts chunks put,
 //    head counts chunks taken; a sender keeps tail - head <= slots. A header tells of both, too. The sender's may say
 //    that the first chunk of the operation has been put. The receiver's header k shows that it has taken all that was
-//    put before the sender's header k. So an operation in which fewer chunks than slots come from a peer needs no head:
-//    whoever waits for one of them has announced the next operation's header, or has a free slot for its first chunk.
+//    put before the sender's header k. So an operation in which chunks for half of the slots come from a peer needs no
+//    head: whoever waits for one of them has announced the next operation's header, or has a slot for its first chunk.
 //  - A mirror is the state that the peer's memory is to have: nothing of it is written again before the peer has shown,
 //    by a credit or a header, that it has seen it. So a request may be carried out late, or twice.
 #pragma once
@@ -158,7 +158,7 @@ struct HeaderState {
   // Chunks put before each header that this rank announced, by line; the low bits. A header of the same number from the
   // peer shows that it has taken these.
   std::uint32_t sentBefore[kHeaderLines] = {};
-  std::uint64_t chunk = 0;  // of which a header from the peer told, the last one
+  std::uint64_t chunk = 0;  // of which the header met last told; 0: of none
 };
 
 struct Link {
@@ -177,8 +177,9 @@ struct Link {
 
   // How far we are; known to this rank alone. In a team of several threads only the leader writes them, after the last
   // barrier of a primitive; the others read them after the first barrier of the next.
-  std::uint64_t sent = 0;      // chunks put
-  std::uint64_t credited = 0;  // head, when it was last read: reading it costs a miss
+  std::uint64_t sent = 0;  // chunks put
+  std::uint64_t credited =
+      0;  // chunks of which is known that they were taken: by head, when it was last read, or headers
   std::uint64_t received = 0;  // chunks taken
   std::uint64_t finished =
       0;  // direct operations that it has said to have ended with me; of messages, those that it has taken from me

@@ -31,18 +31,25 @@ KOLO_DEVICE const unsigned char* inSlot(const Work& work, const Link& link, std:
 
 // ---- by one thread, in spread() or by the leader
 
+// So many chunks of an operation, from a peer, need no credits.
+KOLO_DEVICE std::uint32_t mostWithoutCredits(const Work& work) { return work.channel.slots / 2; }
+
 // What shows that the peer has taken chunk `number`, which was put before: that counter is at least so much.
 struct Proof {
   const Counter& counter;
   std::uint64_t value;
   std::uint64_t header;  // of which it is the number; 0: it is the head
 };
-KOLO_DEVICE Proof proofOf(const Link& link, std::uint64_t number) {
-  const HeaderState& headers = link.headers;
-  for (std::uint64_t header = headers.met + 1; header <= headers.announced; ++header) {
-    if (sentBefore(link, header) >= number) return {lineOf(link, header).number, header, header};
-  }
-  return {link.inbox->signals.head, number, 0};
+// The first header behind that chunk, if it has been announced here; but head, which comes earlier, if credits were
+// given for that operation.
+KOLO_DEVICE Proof proofOf(const Work& work, const Link& link, std::uint64_t number) {
+  std::uint64_t header = link.headers.announced;
+  const auto shows = [&](std::uint64_t one) { return one > link.headers.met && sentBefore(link, one) >= number; };
+  if (!shows(header)) return {link.inbox->signals.head, number, 0};
+  while (shows(header - 1)) --header;
+  const bool isCredited = sentBefore(link, header) - sentBefore(link, header - 1) > mostWithoutCredits(work);
+  if (isCredited) return {link.inbox->signals.head, number, 0};
+  return {lineOf(link, header).number, header, header};
 }
 KOLO_DEVICE void takeProof(Link& link, const Proof& proof) {
   if (proof.header != 0) creditUpTo(link, proof.header);
@@ -54,7 +61,7 @@ template <class Team>
 KOLO_DEVICE void acquireAlone(Exchange<Team>& exchange, Link& link) {
   const std::uint64_t slots = exchange.work().channel.slots, number = link.sent + 1;
   if (number <= link.credited + slots) return;
-  const Proof proof = proofOf(link, number - slots);
+  const Proof proof = proofOf(exchange.work(), link, number - slots);
   if (exchange.team().waitAlone(proof.counter, proof.value, link.peer)) takeProof(link, proof);  // [credit]
 }
 // Waits for the peer's next chunk.
@@ -74,11 +81,12 @@ KOLO_DEVICE void publish(Exchange<Team>& exchange, Link& link, std::uint64_t byt
   exchange.signalFenced(link, link.outbox->signals.tail[rail], number,
                         {rail, outSlot(exchange.work(), link, number), bytes});  // [chunk]
 }
-// The peer's next chunk has been taken out of its slot. The peer may need to know it for another chunk: of
-// this operation, and then this rank is going to wait for that chunk; or of a later one, in which this rank first
-// writes its header. Either brings the credit over if it has been kept until then, to go together with something else.
-// REQUIRES: fenceStores() by this thread, after a barrier since the team's loads from the slots. [credit] pairs with
-// the peer's acquiring load of the head: the loads are before the fence, and that before the peer's next stores.
+// The peer's next chunk has been taken out of its slot; a credit says so where chunks need them. The peer may need it
+// for another chunk: of this operation, and then this rank is going to wait for that chunk; or of a later one, in which
+// this rank first waits or writes its header. Either brings the credit over if it has been kept until then, to go
+// together with something else. REQUIRES: fenceStores() by this thread, after a barrier since the team's loads from the
+// slots. [credit] pairs with the peer's acquiring load of the head: the loads are before the fence, and that before the
+// peer's next stores.
 template <class Team>
 KOLO_DEVICE void release(Exchange<Team>& exchange, Link& link) {
   const std::uint64_t number = ++link.received;
@@ -109,7 +117,7 @@ KOLO_DEVICE_CALL unsigned char* acquireSlot(Exchange<Team>& exchange, int peer) 
   team.sync();  // the counters of the last primitive are settled
   const std::uint64_t number = link.sent + 1;
   if (number > link.credited + work.channel.slots) {
-    const Proof proof = proofOf(link, number - work.channel.slots);
+    const Proof proof = proofOf(work, link, number - work.channel.slots);
     if (!team.waitAtLeast(proof.counter, proof.value, link.peer)) return nullptr;  // [credit]
     if (team.leader()) takeProof(link, proof);
   }

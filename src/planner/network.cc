@@ -15,7 +15,7 @@ using device::Algorithm;
 using device::Collective;
 
 // Where everybody sends to everybody, the first chunks go with the headers (Opening::kSends in
-// algorithms/execute.h); other algorithms wait for their partners' headers first. One-way collectives leave them for
+// device/path.h); other algorithms wait for their partners' headers first. One-way collectives leave them for
 // later, and a barrier has nothing else.
 bool meetsFirst(Algorithm algorithm, Collective collective) {
   const bool hasPartners = rowOf(algorithm).meeting == algorithms::Meeting::kPartners;

@@ -372,8 +372,8 @@ TEST_CASE("a rank that destroys its communicator while others wait for it is nam
 // mismatch.
 TEST_CASE("a giver that repeats itself runs ahead of a receiver that does nothing yet", "[threads][links]") {
   constexpr int kAhead = 32;
-  // In the line, and in a slot, of which there are four; by a posted link the credit for the first call's comes with
-  // the receiver's next header.
+  // In the line, and in a slot, of which there are four; that of the first call is free once the receiver has begun the
+  // next.
   for (const size_t count : {size_t{2}, size_t{500}}) {
     const int ahead = count == 2 ? kAhead : 3;
     World world(2);

@@ -964,7 +964,7 @@ TEST_CASE("a result is kept until no end of the hub can take it away from a rank
   CHECK(zero.hearsResult() == big + big);
   CHECK(zero.asks(++sequence, {0}, "y", false).hearsResult() == "y");
   CHECK(zero.settled == 0);
-  CHECK(one.hearsResult() == big + other);
+  CHECK(one.hearsResult() == big + big);
   for (const auto until = Clock::now() + kSoon; zero.settled == 0 && Clock::now() < until;)
     CHECK(zero.asks(++sequence, {0}, "y", false).hearsResult() == "y");
   CHECK(zero.settled > 0);

@@ -253,7 +253,7 @@ struct FlowRules {
   int slots;
   std::vector<int> chunks;  // of each operation
   int provenBy = 0;         // a header shows that what was put before the giver's header, that many later, was taken
-  int uncounted = 0;        // so many chunks of an operation above slots - 1 head does not count either
+  int uncounted = 0;        // head leaves so many chunks of an operation uncounted, beside those for half of the slots
 };
 
 class FlowModel {
@@ -288,13 +288,16 @@ class FlowModel {
   }
   int& slot(FlowState& state, int chunk) const { return state.slots[static_cast<std::size_t>(chunk % rules_.slots)]; }
 
-  // As acquireSlot(): by the first header that shows it, of those that answer a header of this rank; else by head.
+  // As proofOf(): by the first header that shows it, of those that answer a header of this rank; by head if there is
+  // none, or the operation before that header is counted.
   bool isFree(const FlowState& state, int chunk) const {
     const int old = chunk - rules_.slots;
     if (old <= 0) return true;
     const int announced = state.giver.operation - (state.giver.announced ? 0 : 1);
     for (int header = 1; header <= announced; ++header) {
-      if (before(header + rules_.provenBy) >= old) return state.takersHeader >= header;
+      if (before(header + rules_.provenBy) < old) continue;
+      if (header > 1 && chunksOf(header - 1) > rules_.slots / 2) break;
+      return state.takersHeader >= header;
     }
     return state.head >= old;
   }
@@ -335,7 +338,7 @@ class FlowModel {
       wrong = slot(state, chunk) != chunk;
       taker.reading = false;
       ++taker.taken;
-      if (chunksOf(taker.operation) >= rules_.slots + rules_.uncounted) state.head = chunk;
+      if (chunksOf(taker.operation) > rules_.slots / 2 + rules_.uncounted) state.head = chunk;
     } else {
       if (taker.taken != 0 && state.tail < chunk) return false;
       wrong = slot(state, chunk) != chunk;
@@ -368,7 +371,8 @@ TEST_CASE("chunks with headers: from two slots on every chunk is read whole, and
   for (int slots = 1; slots <= 4; ++slots) CHECK_FALSE(someGoWrong({.slots = slots, .chunks = {}}));
 }
 
-TEST_CASE("chunks with headers: a header shows no more than that, and as many chunks as slots have to be counted") {
+TEST_CASE(
+    "chunks with headers: a header shows no more than that, and chunks for more than half of the slots are counted") {
   for (int slots = 1; slots <= 3; ++slots) {
     CHECK(someGoWrong({.slots = slots, .chunks = {}, .provenBy = 1}));
     CHECK(someGoWrong({.slots = slots, .chunks = {}, .uncounted = 1}));
