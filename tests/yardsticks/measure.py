@@ -36,15 +36,25 @@ def instructions(program, operation):
     return min(count for count in counts if count > 0)
 
 
+def least(program, operation, enough):
+    """The least of up to four runs, for in some every call executes 28 instructions more; `enough` ends them."""
+    found = instructions(program, operation)
+    for _ in range(3):
+        if found <= enough:
+            break
+        found = min(found, instructions(program, operation))
+    return found
+
+
 def total(path):
     with open(path, encoding="utf-8") as lines:
         return next((int(line.split()[1]) for line in lines if line.startswith(("totals:", "summary:"))), 0)
 
 
-def measure(calls, sizes):
+def measure(calls, sizes, saved):
     found = {"instructions": {}, "bytes": {}}
     for operation in OPERATIONS:
-        found["instructions"][operation] = instructions(calls, operation)
+        found["instructions"][operation] = least(calls, operation, saved.get(operation, 0))
     for line in subprocess.run([sizes], capture_output=True, text=True, check=True).stdout.splitlines():
         name, size = line.split()
         found["bytes"][name] = int(size)
@@ -67,7 +77,7 @@ def main():
     if args.check and not comparable:
         print(f"skipped: compiled by {args.compiled_by}; the saved figures by {saved['compiled_by']}")
         return 77
-    found = measure(args.calls, args.sizes)
+    found = measure(args.calls, args.sizes, saved["instructions"] if args.check else {})
     worse = []
     for kind, unit in (("instructions", "instructions"), ("bytes", "bytes")):
         for name, value in found[kind].items():
