@@ -24,7 +24,7 @@ struct Cost {
   double steps;       // one after the other
   double bytes;       // that the busiest rank reads and writes
   double ofAll = -1;  // that all ranks together read and write; -1: `bytes` for each
-  double fences = 2;  // of a block of a GPU, for a message: behind headers, and behind what comes later
+  double fences = 2;  // of a block of a GPU in a small operation: behind headers, and behind what comes later
 };
 
 // The ranks of an operation, by host.

@@ -140,7 +140,7 @@ KOLO_DEVICE_CALL void moveFromOrToRoot(device::Exchange<Team>& exchange, device:
                 [&](int peer) { return (isRoot || peer == work.root) && isTouchedBy(exchange, peer, gives); });
 }
 
-// REQUIRES: opened so.
+// REQUIRES: opened as `opening` says.
 template <class Team>
 KOLO_DEVICE_CALL void runOneShotStaged(device::Exchange<Team>& exchange, device::Opening opening) {
   const device::Collective collective = exchange.work().signature.collective;

@@ -49,7 +49,7 @@ KOLO_DEVICE_CALL void tradeDirectly(device::Exchange<Team>& exchange) {
   awaitFinished(exchange, [&](int peer) { return pathTo(exchange, peer) == Path::kPeerReads; });
 }
 
-// All-to-all, and all-gather. REQUIRES: opened so, or announced to all.
+// All-to-all, and all-gather. REQUIRES: opened as `opening` says.
 // Blocks that fit into the slots are all sent before the first is awaited: then a rank waits for all others once, and
 // not for each in its turn, which is what counts where ranks share cores. A block of a GPU tells all at once of blocks
 // that fit into a slot each.

@@ -38,7 +38,7 @@ KOLO_DEVICE_CALL void twoShotReduceSlice(device::Exchange<Team>& exchange, devic
   });
 }
 
-// All-reduce and reduce. REQUIRES: opened so.
+// All-reduce and reduce. REQUIRES: opened as `opening` says.
 template <class Team>
 KOLO_DEVICE_CALL void runTwoShotStaged(device::Exchange<Team>& exchange, device::Opening opening) {
   const device::Work& work = exchange.work();

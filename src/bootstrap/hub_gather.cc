@@ -8,7 +8,7 @@
 namespace kolo::bootstrap {
 namespace {
 
-// Results go out in frames of about this size, so that nobody has to hold more than one beyond the blobs themselves.
+// Results go out in frames of about this size, so that the hub never makes one of a whole result.
 constexpr std::size_t kBatchBytes = 64u << 10;
 static_assert(kBatchBytes + kMaxBlobBytes + kMaxBlobBytes / 1000 + 64 <= kMaxFrameBytes);  // a blob of many pieces
 

@@ -5,7 +5,7 @@
 //   peer_memory.h    reading and writing buffers of peers
 //   slots.h          staging in the receiver's memory
 //   chunks.h         the verbs of rings and trees: send, receive, fold, forward
-//   peers_at_once.h  staging with several peers in one step
+//   peers_at_once.h  staging with several peers in one step; opening the operation with the first chunks
 //   folds.h          copies and reductions
 //   message_steps.h  the steps of messages
 //

@@ -91,7 +91,7 @@ enum class Opening : std::uint8_t {
   kOwes          // posts such headers; those of the others are checked in a later call
 };
 
-// Whether the algorithm posts the headers, with the first that it sends.
+// Whether the algorithm posts the headers itself, together with the first chunks that it sends.
 KOLO_DEVICE constexpr bool postsWithData(Opening opening) {
   return opening == Opening::kSends || opening == Opening::kOwes;
 }

@@ -37,8 +37,8 @@ struct Membership {
   // What a rank of the communicator is in the job.
   int jobRank(int ofRank) const { return members[static_cast<std::size_t>(ofRank)]; }
   // The others wait for this rank for initTimeoutMs in each exchange. Between two exchanges it begins nothing that may
-  // take long once its own time is over, and no link takes longer than half of that. So a rank that cannot go on comes
-  // to the exchange while the others still wait, and it is its reason that all ranks return.
+  // take long once its own time is over, and no link takes longer than half of that, or a second more where it fails.
+  // So a rank that cannot go on comes while the others still wait, and it is its reason that all ranks return.
   int ownTimeMs() const { return std::max(1, initTimeoutMs / 2); }
   int linkTimeMs() const { return std::max(1, initTimeoutMs / 4); }
   bool isInterrupted() const { return interrupt != nullptr && interrupt->isRaised(); }
