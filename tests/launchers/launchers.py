@@ -147,9 +147,10 @@ class Mpich(Launcher):
         return [self.program, *options, "-n", str(ranks), *words]
 
     def environment(self):
-        # Below the ports that the system gives to others: mpiexec ends if a rank of another test says something to it that looks for
-        # one that has gone.
-        return {"MPIEXEC_PORT_RANGE": "20000:29999"}
+        """Ports of its own for each job, below those that the system gives to others: mpiexec ends if a rank of another test says something
+        to it that looks for one that has gone, and of two that try the same port at once one says "listen error (Invalid argument)"."""
+        first = free_ports(16)
+        return {"MPIEXEC_PORT_RANGE": f"{first}:{first + 15}"}
 
     def over_hosts(self, hosts, shell, slots):
         return ["-launcher", "ssh", "-launcher-exec", shell, "-hosts", ",".join(f"{host}:{slots}" for host in hosts)]
