@@ -30,12 +30,14 @@ KOLO_DEVICE_CALL void runLine(device::Exchange<Team>& exchange) {
   const int peers = rootOnly ? 1 : work.ranks - 1;
   const auto peerAt = [&](int i) { return rootOnly ? work.root : exchange.peerAt(i); };
   const bool blocks = isIn(collective, device::kSendsBlocks);
+  const bool hasInput = work.rank == work.root || !isIn(collective, device::kFromRoot);
+  const device::Range mine = hasInput ? work.sendLayout.block(blocks ? work.rank : 0) : device::Range{};
 
   if (!settleAll(exchange, device::kMaxOwed - 1)) return;
   exchange.team().spread(peers, [&](int i) {
     const int peer = peerAt(i);
     unsigned char scaled[device::kHeaderPayloadBytes];
-    const device::Range block = gives ? work.sendLayout.block(blocks ? peer : 0) : device::Range{};
+    const device::Range block = !gives ? device::Range{} : blocks ? work.sendLayout.block(peer) : mine;
     device::ConstPiece source = work.input(block);
     if (work.fold.scaled && source.bytes != 0) {
       void* output = scaled;
@@ -54,8 +56,6 @@ KOLO_DEVICE_CALL void runLine(device::Exchange<Team>& exchange) {
   }
 
   if (!gets && !isIn(collective, device::kFromRoot)) return;  // the root of a broadcast gives to itself too
-  const bool hasInput = work.rank == work.root || !isIn(collective, device::kFromRoot);
-  const device::Range mine = hasInput ? work.sendLayout.block(blocks ? work.rank : 0) : device::Range{};
   const device::ConstPiece own = work.input(mine);
   const auto payloadOf = [&](int rank) { return rank == work.rank ? own.data : headerOf(exchange, rank).payload; };
   if (isIn(collective, device::kReducing)) {

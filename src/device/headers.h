@@ -40,24 +40,19 @@ KOLO_DEVICE const Header& headerOf(const Exchange<Team>& exchange, int peer) {
 // ---- reading them, by one thread
 
 // Copies the references: the peer can change its line later.
-template <class Team>
-KOLO_DEVICE void takeRefs(Exchange<Team>& exchange, int peer) {
-  const Header& line = headerOf(exchange, peer);
-  Link& link = exchange.linkTo(peer);
+KOLO_DEVICE void takeRefs(Link& link, const Header& line) {
   link.headers.theirSend = {line.refs.sendOffset, line.refs.sendWindow};
   link.headers.theirRecv = {line.refs.recvOffset, line.refs.recvWindow};
 }
 
-// Compares the header met last with `expected`. said: the count in this rank's own header. The result is its signature,
-// which the peer can change later.
+// Compares the header met last, which is `line`, with `expected`. said: the count in this rank's own header. The result
+// is its signature, which the peer can change later.
 template <class Team>
-KOLO_DEVICE std::uint64_t checkHeader(Exchange<Team>& exchange, int peer, const Expectation& expected,
-                                      std::uint64_t said) {
-  const Header& line = headerOf(exchange, peer);
+KOLO_DEVICE std::uint64_t checkHeader(Exchange<Team>& exchange, const Link& link, const Header& line,
+                                      const Expectation& expected, std::uint64_t said) {
   const std::uint64_t word = line.signature, count = line.count, signature = word & ~kWithChunk;
-  if (signature != expected.signature || count != expected.count) {
-    exchange.team().fail({Fault::kMismatch, exchange.linkTo(peer).peer, signature, count, expected.signature, said});
-  }
+  if (signature != expected.signature || count != expected.count)
+    exchange.team().fail({Fault::kMismatch, link.peer, signature, count, expected.signature, said});
   return word;
 }
 
@@ -66,11 +61,11 @@ template <class Team>
 KOLO_DEVICE void takeHeader(Exchange<Team>& exchange, int peer) {
   const Work& work = exchange.work();
   Link& link = exchange.linkTo(peer);
-  ++link.headers.met;
+  const Header& line = lineOf(link, ++link.headers.met);
   creditUpTo(link, link.headers.met);
-  if (work.direct != Algorithm::kCount) takeRefs(exchange, peer);
+  if (work.direct != Algorithm::kCount) takeRefs(link, line);
   const std::uint64_t word = checkHeader(
-      exchange, peer,
+      exchange, link, line,
       {work.header.word, work.header.countFrom != nullptr ? work.header.countFrom[peer] : work.header.count},
       work.header.countTo != nullptr ? work.header.countTo[peer] : work.header.count);
   link.headers.chunk = (word & kWithChunk) != 0 ? link.received + 1 : 0;  // [chunk]
@@ -85,7 +80,7 @@ KOLO_DEVICE void takeOwed(Exchange<Team>& exchange, int peer) {
     --link.headers.owed;
     const Expectation& expected = link.headers.expected[++link.headers.met % kHeaderLines];
     creditUpTo(link, link.headers.met);
-    checkHeader(exchange, peer, expected, expected.count);
+    checkHeader(exchange, link, lineOf(link, link.headers.met), expected, expected.count);
   }
 }
 
@@ -121,11 +116,14 @@ KOLO_DEVICE bool openLink(Exchange<Team>& exchange, Link& link) {
   if constexpr (Team::kOpens) return link.outbox != nullptr || exchange.team().open(link);
   return true;
 }
+// Opens the operation as announce() does, by one thread: the leader, or one in spread(), after settleAll(kMaxOwed - 1).
+// withChunk: the header tells of the next chunk, too, which is in its slot.
 template <class Team>
-KOLO_DEVICE void writeHeader(Exchange<Team>& exchange, int peer, const void* payload, std::uint32_t payloadBytes,
-                             bool withChunk = false) {
+KOLO_DEVICE void announceAlone(Exchange<Team>& exchange, int peer, const void* payload = nullptr,
+                               std::uint32_t payloadBytes = 0, bool withChunk = false) {
   const Work& work = exchange.work();
   Link& link = exchange.linkTo(peer);
+  if (Exchange<Team>::kIsOneThread && link.headers.owed == kMaxOwed && !settle(exchange, peer, kMaxOwed - 1)) return;
   if (!openLink(exchange, link)) return;
   const std::uint64_t number = ++link.headers.announced;
   Header& line = link.outbox->header[number % kHeaderLines];
@@ -156,18 +154,11 @@ KOLO_DEVICE void writeHeader(Exchange<Team>& exchange, int peer, const void* pay
 template <class Team>
 KOLO_DEVICE_CALL void announce(Exchange<Team>& exchange, int peer, const void* payload = nullptr,
                                std::uint32_t payloadBytes = 0) {
-  const Link& link = exchange.linkTo(peer);
-  if (link.headers.owed == kMaxOwed && !settle(exchange, peer, kMaxOwed - 1)) return;
-  if (exchange.team().leader()) writeHeader(exchange, peer, payload, payloadBytes);
-}
-// Opens the operation as announce() does, by one thread, in spread(); after settleAll(kMaxOwed - 1).
-template <class Team>
-KOLO_DEVICE void announceAlone(Exchange<Team>& exchange, int peer, const void* payload = nullptr,
-                               std::uint32_t payloadBytes = 0, bool withChunk = false) {
-  if (Exchange<Team>::kIsOneThread && exchange.linkTo(peer).headers.owed == kMaxOwed &&
-      !settle(exchange, peer, kMaxOwed - 1))
-    return;
-  writeHeader(exchange, peer, payload, payloadBytes, withChunk);
+  if (!Exchange<Team>::kIsOneThread) {
+    if (exchange.linkTo(peer).headers.owed == kMaxOwed && !settle(exchange, peer, kMaxOwed - 1)) return;
+    if (!exchange.team().leader()) return;
+  }
+  announceAlone(exchange, peer, payload, payloadBytes);
 }
 template <class Team>
 KOLO_DEVICE_CALL void announceAll(Exchange<Team>& exchange) {

@@ -32,9 +32,10 @@ KOLO_DEVICE bool hasHeader(Exchange<Team>& exchange, int peer) {
 // Leader only. REQUIRES: hasHeader().
 template <class Team>
 KOLO_DEVICE void takeMessageHeader(Exchange<Team>& exchange, int peer, const MessageFlow& flow) {
-  ++exchange.linkTo(peer).headers.met;
-  takeRefs(exchange, peer);
-  checkHeader(exchange, peer, {flow.word, flow.count}, flow.count);
+  Link& link = exchange.linkTo(peer);
+  const Header& line = lineOf(link, ++link.headers.met);
+  takeRefs(link, line);
+  checkHeader(exchange, link, line, {flow.word, flow.count}, flow.count);
 }
 template <class Team>
 KOLO_DEVICE bool hasFreeSlot(Exchange<Team>& exchange, int peer) {

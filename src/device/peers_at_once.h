@@ -30,22 +30,28 @@ KOLO_DEVICE void tellAll(Exchange<Team>& exchange, int count, const PeerAt& peer
   });
 }
 
+// Fills the next slot at each peer with pieceFor(peer), as in sendToAll(). By a team of several threads.
+template <class Team, class PeerAt, class PieceFor>
+KOLO_DEVICE void fillAll(Exchange<Team>& exchange, int count, const PeerAt& peerAt, const PieceFor& pieceFor) {
+  Team& team = exchange.team();
+  team.sync();  // the counters of the last primitive are settled
+  team.spread(count, [&](int i) {
+    if (pieceFor(peerAt(i)).bytes != 0) acquireAlone(exchange, exchange.linkTo(peerAt(i)));
+  });
+  KOLO_ROLLED
+  for (int i = 0; i < count && !exchange.failed(); ++i) {
+    const ConstPiece piece(pieceFor(peerAt(i)));
+    if (piece.bytes != 0) contribute(exchange, freeSlot(exchange, peerAt(i)), piece);
+  }
+}
+
 // Each peer gets pieceFor(peer), this rank's contribution to what it folds; nothing, where that is empty.
 template <class Team, class PeerAt, class PieceFor>
 KOLO_DEVICE void sendToAll(Exchange<Team>& exchange, int count, const PeerAt& peerAt, const PieceFor& pieceFor) {
   if constexpr (Exchange<Team>::kIsOneThread) {
     for (int i = 0; i < count; ++i) send(exchange, peerAt(i), pieceFor(peerAt(i)));
   } else {
-    Team& team = exchange.team();
-    team.sync();  // the counters of the last primitive are settled
-    team.spread(count, [&](int i) {
-      if (pieceFor(peerAt(i)).bytes != 0) acquireAlone(exchange, exchange.linkTo(peerAt(i)));
-    });
-    KOLO_ROLLED
-    for (int i = 0; i < count && !exchange.failed(); ++i) {
-      const ConstPiece piece(pieceFor(peerAt(i)));
-      if (piece.bytes != 0) contribute(exchange, freeSlot(exchange, peerAt(i)), piece);
-    }
+    fillAll(exchange, count, peerAt, pieceFor);
     tellAll(exchange, count, peerAt, [&](Link& link, int i) {
       const std::uint64_t bytes = pieceFor(peerAt(i)).bytes;
       if (bytes != 0) publish(exchange, link, bytes);
@@ -79,15 +85,7 @@ KOLO_DEVICE void openToAll(Exchange<Team>& exchange, Opening opening, int count,
       put(peerAt(i));
     }
   } else {
-    team.sync();  // the counters of the last primitive are settled
-    team.spread(count, [&](int i) {
-      if (pieceFor(peerAt(i)).bytes != 0) acquireAlone(exchange, exchange.linkTo(peerAt(i)));
-    });
-    KOLO_ROLLED
-    for (int i = 0; i < count && !exchange.failed(); ++i) {
-      const ConstPiece piece(pieceFor(peerAt(i)));
-      if (piece.bytes != 0) contribute(exchange, freeSlot(exchange, peerAt(i)), piece);
-    }
+    fillAll(exchange, count, peerAt, pieceFor);
     team.sync();
     team.spread(count, [&](int i) {
       if (!exchange.failed()) put(peerAt(i));
