@@ -9,21 +9,15 @@
 
 namespace kolo::algorithms {
 
-// In step k (1, 2, 4, ...) data goes to rank - k and comes from rank + k (all-gather), or the reverse (all-to-all).
-template <class Team>
-KOLO_DEVICE bool openBruck(device::Exchange<Team>& exchange) {
-  const int n = exchange.work().ranks, rank = exchange.work().rank;
-  // A pair may meet in two steps (n - k = k'); it exchanges one header all the same.
-  bool good = true;
-  const auto eachPeer = [&](auto visit) {
-    for (int d = 1; d < n; ++d) {
-      const bool forth = (d & (d - 1)) == 0, back = ((n - d) & (n - d - 1)) == 0;
-      if (forth || back) visit(device::ringRank(rank, d, n));
-    }
-  };
-  eachPeer([&](int peer) { announce(exchange, peer); });
-  eachPeer([&](int peer) { good = meet(exchange, peer) && good; });
-  return good;
+// In step k (1, 2, 4, ...) data goes to rank - k and comes from rank + k (all-gather), or the reverse (all-to-all). A
+// pair may meet in two steps (n - k = k'); it exchanges one header all the same.
+template <class Visit>
+KOLO_DEVICE void eachBruckPeer(const device::Work& work, Visit visit) {
+  const int n = work.ranks;
+  for (int d = 1; d < n; ++d) {
+    const bool forth = (d & (d - 1)) == 0, back = ((n - d) & (n - d - 1)) == 0;
+    if (forth || back) visit(device::ringRank(work.rank, d, n));
+  }
 }
 
 // Rank r holds blocks r, r + 1, ... of everybody; each step doubles their number. Blocks go straight to their final
@@ -70,12 +64,15 @@ KOLO_DEVICE_CALL void bruckAllToAll(device::Exchange<Team>& exchange) {
 
 template <class Team>
 KOLO_DEVICE_CALL void runBruck(device::Exchange<Team>& exchange, bool met) {
-  if (!met && !openBruck(exchange)) return;
-  if (exchange.work().signature.collective == device::Collective::kAllGather) {
-    bruckAllGather(exchange);
-  } else {
-    bruckAllToAll(exchange);
-  }
+  const device::Work& work = exchange.work();
+  const auto eachPeer = [&](auto visit) { eachBruckPeer(work, visit); };
+  runWith(exchange, met, eachPeer, [&] {
+    if (work.signature.collective == device::Collective::kAllGather) {
+      bruckAllGather(exchange);
+    } else {
+      bruckAllToAll(exchange);
+    }
+  });
 }
 
 }  // namespace kolo::algorithms

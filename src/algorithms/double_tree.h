@@ -24,30 +24,6 @@ class DoubleTree {
       : exchange_(exchange), work_(exchange.work()), trees_(work_.ranks),
         place_(device::ringRank(work_.rank, -work_.root, work_.ranks)) {}
 
-  // Announces to and meets the neighbours in both trees, each once.
-  KOLO_DEVICE bool open() {
-    bool good = true;
-    eachNeighbour([&](int rank) { announce(exchange_, rank); });
-    eachNeighbour([&](int rank) { good = meet(exchange_, rank) && good; });
-    return good;
-  }
-
-  KOLO_DEVICE_CALL void broadcast() {
-    forEachChunk(work_.recvLayout.block(0).count, [&](int tree, device::Range chunk) { down(tree, chunk); });
-  }
-  KOLO_DEVICE_CALL void reduce() {
-    forEachChunk(work_.sendLayout.block(0).count, [&](int tree, device::Range chunk) { up(tree, chunk); });
-  }
-
- private:
-  KOLO_DEVICE bool isRoot() const { return place_ == 0; }
-  KOLO_DEVICE int rankAt(int place) const { return device::ringRank(place, work_.root, work_.ranks); }
-  KOLO_DEVICE int parent(int tree) const { return rankAt(trees_.parent(tree, place_)); }
-  template <class Visit>
-  KOLO_DEVICE void eachChild(int tree, Visit visit) const {
-    trees_.eachChild(tree, place_, visit);
-  }
-
   // Two parents, and two children in one tree or, of the root, one in each.
   template <class Visit>
   KOLO_DEVICE void eachNeighbour(Visit visit) const {
@@ -64,6 +40,22 @@ class DoubleTree {
       if (!isRoot()) add(trees_.parent(tree, place_));
       eachChild(tree, add);
     }
+  }
+
+  KOLO_DEVICE_CALL void broadcast() {
+    forEachChunk(work_.recvLayout.block(0).count, [&](int tree, device::Range chunk) { down(tree, chunk); });
+  }
+  KOLO_DEVICE_CALL void reduce() {
+    forEachChunk(work_.sendLayout.block(0).count, [&](int tree, device::Range chunk) { up(tree, chunk); });
+  }
+
+ private:
+  KOLO_DEVICE bool isRoot() const { return place_ == 0; }
+  KOLO_DEVICE int rankAt(int place) const { return device::ringRank(place, work_.root, work_.ranks); }
+  KOLO_DEVICE int parent(int tree) const { return rankAt(trees_.parent(tree, place_)); }
+  template <class Visit>
+  KOLO_DEVICE void eachChild(int tree, Visit visit) const {
+    trees_.eachChild(tree, place_, visit);
   }
 
   template <class Visit>
@@ -124,12 +116,14 @@ class DoubleTree {
 template <class Team>
 KOLO_DEVICE_CALL void runDoubleTree(device::Exchange<Team>& exchange, bool met) {
   DoubleTree<Team> trees(exchange);
-  if (!met && !trees.open()) return;
-  if (exchange.work().signature.collective == device::Collective::kBroadcast) {
-    trees.broadcast();
-  } else {
-    trees.reduce();
-  }
+  const auto eachNeighbour = [&](auto visit) { trees.eachNeighbour(visit); };
+  runWith(exchange, met, eachNeighbour, [&] {
+    if (exchange.work().signature.collective == device::Collective::kBroadcast) {
+      trees.broadcast();
+    } else {
+      trees.reduce();
+    }
+  });
 }
 
 }  // namespace kolo::algorithms

@@ -47,12 +47,14 @@ class Recursive {
   KOLO_DEVICE explicit Recursive(device::Exchange<Team>& exchange)
       : exchange_(exchange), work_(exchange.work()), folding_(work_.ranks), member_(folding_.memberOf(work_.rank)) {}
 
-  // Announces to and meets every partner of this operation.
-  KOLO_DEVICE bool open() {
-    bool good = true;
-    eachPartner([&](int partner) { announce(exchange_, partner); });
-    eachPartner([&](int partner) { good = meet(exchange_, partner) && good; });
-    return good;
+  template <class Visit>
+  KOLO_DEVICE void eachPartner(Visit visit) {
+    if (!folding_.isMember(work_.rank)) {
+      visit(work_.rank + 1);
+      return;
+    }
+    if (folding_.isPaired(work_.rank)) visit(work_.rank - 1);
+    eachStep([&](int, int partner) { visit(partner); });
   }
 
   // Header lines only. A line to a partner is written when all that it stands for have arrived.
@@ -165,15 +167,6 @@ class Recursive {
   template <class Visit>
   KOLO_DEVICE void eachStep(Visit visit) {
     for (int bit = 1; bit < folding_.size(); bit *= 2) visit(bit, folding_.rankOf(member_ ^ bit));
-  }
-  template <class Visit>
-  KOLO_DEVICE void eachPartner(Visit visit) {
-    if (!folding_.isMember(work_.rank)) {
-      visit(work_.rank + 1);
-      return;
-    }
-    if (folding_.isPaired(work_.rank)) visit(work_.rank - 1);
-    eachStep([&](int, int partner) { visit(partner); });
   }
   template <class Visit>
   KOLO_DEVICE void forEachChunk(std::uint64_t total, Visit visit) {
@@ -298,19 +291,21 @@ KOLO_DEVICE_CALL void runRecursive(device::Exchange<Team>& exchange, bool met) {
     recursive.barrier();
     return;
   }
-  if (!met && !recursive.open()) return;
-  switch (work.signature.collective) {
-    case Collective::kAllReduce:
-      if (exchange.bytesOf(work.sendLayout.block(0).count) <= kDoublingBytes) {
-        recursive.allReduceByDoubling();
-      } else {
-        recursive.allReduceByHalving();
-      }
-      break;
-    case Collective::kAllGather: recursive.allGather(); break;
-    case Collective::kReduceScatter: recursive.reduceScatter(); break;
-    default: break;
-  }
+  const auto eachPartner = [&](auto visit) { recursive.eachPartner(visit); };
+  runWith(exchange, met, eachPartner, [&] {
+    switch (work.signature.collective) {
+      case Collective::kAllReduce:
+        if (exchange.bytesOf(work.sendLayout.block(0).count) <= kDoublingBytes) {
+          recursive.allReduceByDoubling();
+        } else {
+          recursive.allReduceByHalving();
+        }
+        break;
+      case Collective::kAllGather: recursive.allGather(); break;
+      case Collective::kReduceScatter: recursive.reduceScatter(); break;
+      default: break;
+    }
+  });
 }
 
 }  // namespace kolo::algorithms

@@ -41,13 +41,10 @@ class Ring {
     if (bidirectional && work_.ranks == 2 && atOnce_ > 1) atOnce_ /= 2;  // both lanes have the same slots
   }
 
-  // Announces to both neighbours and meets them.
-  KOLO_DEVICE bool open() {
-    const int right = neighbour(+1), left = neighbour(-1);
-    announce(exchange_, right);
-    if (left != right) announce(exchange_, left);
-    const bool good = meet(exchange_, left);
-    return (left == right || meet(exchange_, right)) && good;
+  template <class Visit>
+  KOLO_DEVICE void eachNeighbour(Visit visit) const {
+    visit(neighbour(+1));
+    if (work_.ranks != 2) visit(neighbour(-1));
   }
 
   KOLO_DEVICE_CALL void allGather() {
@@ -177,26 +174,26 @@ KOLO_DEVICE_CALL void runChain(device::Exchange<Team>& exchange, bool met) {
   const bool receives = reduces ? place < n - 1 : place > 0;
   const bool sends = reduces ? place > 0 : place < n - 1;
 
-  if (!met) {
-    if (sends) announce(exchange, to);
-    if (receives) announce(exchange, from);
-    if ((sends && !meet(exchange, to)) || (receives && !meet(exchange, from))) return;
-  }
-
   const std::uint64_t total = reduces ? work.sendLayout.block(0).count : work.recvLayout.block(0).count;
   if (!reduces && !receives) copy(exchange, work.output({0, total}), work.input({0, total}), work.streaming);
-  for (std::uint64_t c = 0; c * exchange.chunkElements() < total && !exchange.failed(); ++c) {
-    const device::Range chunk = device::chunkOf(total, exchange.chunkElements(), c);
-    if (reduces) {
-      if (!receives) send(exchange, to, work.input(chunk));
-      else if (sends) recvReduceSend(exchange, from, to, work.input(chunk), n - 1 - place);
-      else recvReduce(exchange, from, work.output(chunk), work.input(chunk));
-    } else {
-      if (!receives) forward(exchange, to, work.input(chunk));
-      else if (sends) recvForward(exchange, from, to, work.output(chunk));
-      else recv(exchange, from, work.output(chunk));
+  const auto eachNeighbour = [&](auto visit) {
+    if (sends) visit(to);
+    if (receives) visit(from);
+  };
+  runWith(exchange, met, eachNeighbour, [&] {
+    for (std::uint64_t c = 0; c * exchange.chunkElements() < total && !exchange.failed(); ++c) {
+      const device::Range chunk = device::chunkOf(total, exchange.chunkElements(), c);
+      if (reduces) {
+        if (!receives) send(exchange, to, work.input(chunk));
+        else if (sends) recvReduceSend(exchange, from, to, work.input(chunk), n - 1 - place);
+        else recvReduce(exchange, from, work.output(chunk), work.input(chunk));
+      } else {
+        if (!receives) forward(exchange, to, work.input(chunk));
+        else if (sends) recvForward(exchange, from, to, work.output(chunk));
+        else recv(exchange, from, work.output(chunk));
+      }
     }
-  }
+  });
 }
 
 template <class Team>
@@ -208,10 +205,12 @@ KOLO_DEVICE_CALL void runRing(device::Exchange<Team>& exchange, bool bidirection
     return;
   }
   Ring<Team> ring(exchange, bidirectional);
-  if (!met && !ring.open()) return;
-  if (collective == Collective::kAllReduce) ring.allReduce();
-  if (collective == Collective::kAllGather) ring.allGather();
-  if (collective == Collective::kReduceScatter) ring.reduceScatter();
+  const auto eachNeighbour = [&](auto visit) { ring.eachNeighbour(visit); };
+  runWith(exchange, met, eachNeighbour, [&] {
+    if (collective == Collective::kAllReduce) ring.allReduce();
+    if (collective == Collective::kAllGather) ring.allGather();
+    if (collective == Collective::kReduceScatter) ring.reduceScatter();
+  });
 }
 
 }  // namespace kolo::algorithms

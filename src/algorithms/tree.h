@@ -37,13 +37,10 @@ class Tree {
       : exchange_(exchange), work_(exchange.work()), root_(root),
         place_(device::ringRank(work_.rank, -root, work_.ranks)), binomial_(work_.ranks, place_) {}
 
-  KOLO_DEVICE bool open() {
-    bool good = true;
-    if (place_ != 0) announce(exchange_, parent());
-    binomial_.eachChild([&](int child) { announce(exchange_, rankAt(child)); });
-    if (place_ != 0) good = meet(exchange_, parent());
-    binomial_.eachChild([&](int child) { good = meet(exchange_, rankAt(child)) && good; });
-    return good;
+  template <class Visit>
+  KOLO_DEVICE void eachNeighbour(Visit visit) const {
+    if (place_ != 0) visit(parent());
+    binomial_.eachChild([&](int child) { visit(rankAt(child)); });
   }
 
   // Header lines only: up when all below have arrived, down when the parent says so.
@@ -200,15 +197,17 @@ KOLO_DEVICE_CALL void runTree(device::Exchange<Team>& exchange, bool met) {
     tree.barrier();
     return;
   }
-  if (!met && !tree.open()) return;
-  switch (work.signature.collective) {
-    case Collective::kAllReduce: tree.allReduce(); break;
-    case Collective::kReduce: tree.reduce(); break;
-    case Collective::kBroadcast: tree.broadcast(); break;
-    case Collective::kGather: tree.gather(); break;
-    case Collective::kScatter: tree.scatter(); break;
-    default: break;
-  }
+  const auto eachNeighbour = [&](auto visit) { tree.eachNeighbour(visit); };
+  runWith(exchange, met, eachNeighbour, [&] {
+    switch (work.signature.collective) {
+      case Collective::kAllReduce: tree.allReduce(); break;
+      case Collective::kReduce: tree.reduce(); break;
+      case Collective::kBroadcast: tree.broadcast(); break;
+      case Collective::kGather: tree.gather(); break;
+      case Collective::kScatter: tree.scatter(); break;
+      default: break;
+    }
+  });
 }
 
 }  // namespace kolo::algorithms

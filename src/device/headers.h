@@ -168,6 +168,9 @@ KOLO_DEVICE_CALL void announceAll(Exchange<Team>& exchange) {
 
 // ---- awaiting them
 
+// Whether the peer had announce(), but no meet() or owe().
+KOLO_DEVICE bool isUnmet(const Link& link) { return link.headers.met + link.headers.owed < link.headers.announced; }
+
 // Waits until the peer has entered the operation too, and checks that it is the same one.
 template <class Team>
 KOLO_DEVICE_CALL bool meet(Exchange<Team>& exchange, int peer) {
@@ -196,22 +199,18 @@ KOLO_DEVICE_CALL bool meetAll(Exchange<Team>& exchange) {
   return !exchange.failed();
 }
 
-// Meets each peer that had announce() but no meet() or owe(), all at once. All threads, after a barrier since
+// Meets each peer that is unmet, all at once. All threads, after a barrier since
 // announce().
 template <class Team>
 KOLO_DEVICE_CALL bool meetRest(Exchange<Team>& exchange) {
   const int peers = exchange.work().ranks - 1;
-  const auto isOpen = [&](int peer) {
-    const HeaderState& headers = exchange.linkTo(peer).headers;
-    return headers.met + headers.owed < headers.announced;
-  };
   bool isAny = false;
-  for (int i = 0; i < peers; ++i) isAny = isAny || isOpen(exchange.peerAt(i));
+  for (int i = 0; i < peers; ++i) isAny = isAny || isUnmet(exchange.linkTo(exchange.peerAt(i)));
   if (!isAny || exchange.failed()) return !exchange.failed();
   exchange.team().sync();  // all have looked
   if (!settleAll(exchange, 0)) return false;
   exchange.team().spread(peers, [&](int i) {
-    if (isOpen(exchange.peerAt(i))) meetAlone(exchange, exchange.peerAt(i));
+    if (isUnmet(exchange.linkTo(exchange.peerAt(i)))) meetAlone(exchange, exchange.peerAt(i));
   });
   return !exchange.failed();
 }
@@ -226,6 +225,21 @@ KOLO_DEVICE void owe(Exchange<Team>& exchange, int peer) {
   ++link.headers.owed;
   link.headers.expected[link.headers.announced % kHeaderLines] = {
       work.header.word, work.header.countFrom != nullptr ? work.header.countFrom[peer] : work.header.count};
+}
+
+// Opens the operation towards some peers, runs an algorithm that exchanges chunks with them, and closes it. No peer is
+// waited for before there is something to take from it: awaitSlot() meets it then. Those that sent nothing are met at
+// the end, or their headers are left for a later call. met: with all of them, before. each(visit) visits each once.
+template <class Team, class Each, class Run>
+KOLO_DEVICE void runWith(Exchange<Team>& exchange, bool met, const Each& each, const Run& run) {
+  if (!met) each([&](int peer) { announce(exchange, peer); });
+  run();
+  exchange.team().sync();  // the counters of the last primitive are settled
+  each([&](int peer) {
+    if (met || !isUnmet(exchange.linkTo(peer))) return;
+    if (defersChecks(exchange.work().sharing.start)) owe(exchange, peer);
+    else meet(exchange, peer);
+  });
 }
 
 }  // namespace kolo::device

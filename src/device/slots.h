@@ -124,12 +124,13 @@ KOLO_DEVICE_CALL unsigned char* acquireSlot(Exchange<Team>& exchange, int peer) 
   if (team.failed()) return nullptr;
   return outSlot(work, link, number);
 }
-// Waits for the peer's next chunk. nullptr after a failure.
+// Waits for the peer's next chunk; meets the peer first, if it is unmet. nullptr after a failure.
 template <class Team>
 KOLO_DEVICE_CALL const unsigned char* awaitSlot(Exchange<Team>& exchange, int peer) {
   const Work& work = exchange.work();
   Link& link = exchange.linkTo(peer);
   exchange.team().sync();
+  if (isUnmet(link) && !meet(exchange, peer)) return nullptr;
   const std::uint64_t number = link.received + 1;
   if (!isAnnounced(link, number) && !exchange.team().waitAtLeast(tailOf(link, number), number, link.peer))
     return nullptr;  // [chunk]

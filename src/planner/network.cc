@@ -14,14 +14,6 @@ using algorithms::rowOf;
 using device::Algorithm;
 using device::Collective;
 
-// Where everybody sends to everybody, the first chunks go with the headers (Opening::kSends in
-// device/path.h); other algorithms wait for their partners' headers first. One-way collectives leave them for
-// later, and a barrier has nothing else.
-bool meetsFirst(Algorithm algorithm, Collective collective) {
-  const bool hasPartners = rowOf(algorithm).meeting == algorithms::Meeting::kPartners;
-  return hasPartners && device::isIn(collective, device::kGivesAndTakes);
-}
-
 using algorithms::GridOf;
 using algorithms::Part;
 using algorithms::Step;
@@ -123,8 +115,7 @@ double networkUs(Algorithm algorithm, const Query& query, const Machine& machine
   const algorithms::Shape shape{static_cast<double>(machine.ranks), static_cast<double>(machine.hosts),
                                 static_cast<double>(machine.ranks) / machine.hosts};
   const algorithms::Wire wire = wireOf(query.collective, shape, static_cast<double>(query.bytes));
-  const double steps = wire.steps + (meetsFirst(algorithm, query.collective) ? 1 : 0);
-  return steps * machine.netHopUs + wire.messages * machine.netPostUs +
+  return wire.steps * machine.netHopUs + wire.messages * machine.netPostUs +
          std::max(wire.bytes / machine.netGBps, wire.rankBytes / machine.netRankGBps) / 1e3;
 }
 
