@@ -181,6 +181,32 @@ TEST_CASE("collectives with a root, repeated and mixed, move what the root had w
 }
 
 // By every algorithm, and over lists: a rank that is not the root gives NULL, or a buffer that stays as it is.
+// The first call checks that all ranks call the same; who only gives need not wait for that again. A rank that waited
+// would wait for ever here.
+TEST_CASE("ranks that only give, along rings and trees, do not wait for those that come later", "[threads][links]") {
+  const std::string algorithm = GENERATE("ring", "tree", "double_tree");
+  const bool gathers = GENERATE(false, true);
+  INFO((gathers ? "reduce by " : "broadcast by ") << algorithm);
+  constexpr int kRoot = 1, kCount = 1000;
+  const World world(3, configWithAlgorithm(((gathers ? "reduce:" : "broadcast:") + algorithm).c_str()));
+  std::atomic<int> given{0};
+  world.run([&](Self& self) {
+    const bool isRoot = self.rank == kRoot, gives = isRoot != gathers;
+    for (int round = 1; round <= 4; ++round) {
+      const std::vector<int> own(kCount, isRoot || gathers ? round + self.rank : 0);
+      std::vector<int> result = own;
+      if (!gives && round > 1) {
+        while (given < (round - 1) * (gathers ? 2 : 1)) std::this_thread::yield();
+      }
+      EXPECT_OK(self, gathers
+                          ? koloReduce(own.data(), result.data(), kCount, koloInt32, koloSum, kRoot, self.comm, nullptr)
+                          : koloBroadcast(own.data(), result.data(), kCount, koloInt32, kRoot, self.comm, nullptr));
+      if (gives && round > 1) ++given;
+      if (isRoot || !gathers) EXPECT(self, result == std::vector<int>(kCount, gathers ? 3 * round + 3 : round + kRoot));
+    }
+  });
+}
+
 TEST_CASE("S4.3 of a reduce and of a gather, ranks that are not the root get nothing, and need no receive buffer",
           "[links]") {
   const std::vector<std::string> algorithms = {
