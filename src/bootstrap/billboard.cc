@@ -69,7 +69,7 @@ SharedFrame Billboard::invitation() const {
 }
 
 Billboard::ReaderPtr Billboard::addReader() {
-  const auto reader = std::make_shared<Reader>();
+  auto reader = std::make_shared<Reader>();
   readers_.push_back(reader);
   return reader;
 }

@@ -76,7 +76,7 @@ void Subscriptions::reported(std::uint64_t key, const Failure& failure, bool isK
 }
 
 // REQUIRES: the lock
-void Subscriptions::forgetEarly(std::deque<Early>::iterator early) {
+void Subscriptions::forgetEarly(const std::deque<Early>::iterator& early) {
   for (const Failure& each : early->reports) earlyBytes_ -= each.why.message().size();
   early_.erase(early);
 }

@@ -73,7 +73,7 @@ class Subscriptions {
   std::map<std::uint64_t, Subscription> byKey_;
   std::unordered_map<std::uint64_t, int> keysOf_;  // by family; 0: there was no memory for the first
   std::map<int, Failure> deaths_;
-  void forgetEarly(std::deque<Early>::iterator early);
+  void forgetEarly(const std::deque<Early>::iterator& early);
   std::deque<Early> early_;  // for keys that are not subscribed to, oldest first
   std::size_t earlyBytes_ = 0;
 };

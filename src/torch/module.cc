@@ -115,7 +115,7 @@ What a group may be given as pg_options. Fields that are left alone take the set
           "ranks.");
   module.def("create", &create, py::arg("group"), py::arg("options") = nullptr,
              py::call_guard<py::gil_scoped_release>());
-  py::class_<Root, std::shared_ptr<Root>>(module, "Root");
+  py::class_<Root, std::shared_ptr<Root>>(module, "Root").doc() = "A communicator of which those of groups are made.";
   module.def("agree", &agree, py::arg("group"), py::arg("flags"));
   module.def("growth_id", &makeGrowthId, py::arg("group"));
   module.def("grow", &growRoot, py::arg("group"), py::arg("id"), py::arg("token"), py::arg("rank"), py::arg("size"),

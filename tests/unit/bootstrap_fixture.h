@@ -16,6 +16,7 @@
 #include "bootstrap/unique_id.h"
 #include "bootstrap/wire.h"
 #include "support/text.h"
+#include "support/watchdog.h"
 
 namespace kolo::bootstrap {
 
@@ -24,7 +25,7 @@ using test::contains;
 
 using ControlPtr = std::shared_ptr<Control>;
 using Blobs = Result<std::vector<std::string>>;
-constexpr int kPatienceMs = 20000;
+constexpr int kPatienceMs = 20000 * test::kSlowness;
 constexpr Address kLoopback{.bytes = {127, 0, 0, 1}};
 
 inline koloUniqueId newId() {

@@ -111,7 +111,7 @@ class RawRank {
                     .number(sequence)
                     .number(isRepeated ? had : kNeverAsked)
                     .number(static_cast<std::uint32_t>(at))
-                    .number(std::uint32_t{20000})
+                    .number(std::uint32_t{kPatienceMs})
                     .ranks(members)
                     .text(blob)
                     .take());

@@ -87,8 +87,8 @@ struct PostedTable {
     const Why why{text, textBytes};
     return guard(why, [&] {
       const Party& party = deviceOf(opened).party();
-      Address address;
-      Descriptor descriptor;
+      Address address{};
+      Descriptor descriptor{};
       int code = readPeer(party, *peerAddress, *peerMemory, why, &address, &descriptor);
       if (code != KOLO_TRANSPORT_OK) return code;
       Link* link = nullptr;

@@ -209,8 +209,8 @@ int openAcross(const Device& device, const Address& address, const Offer& offere
 
 int openLink(const Device& device, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory,
              void** linked, void** mapped, std::uint64_t* bytes, const Why& why) {
-  Address address;
-  Offer offered;
+  Address address{};
+  Offer offered{};
   int code = readPeer(device.party, *peerAddress, *peerMemory, why, &address, &offered);
   if (code == KOLO_TRANSPORT_OK) code = checkPair(address, offered.memory, why);
   if (code != KOLO_TRANSPORT_OK) return code;

@@ -238,8 +238,8 @@ int tryWriting(const Process& process) {
 
 int openLink(const Device& device, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory,
              void** linked, void** mapped, std::uint64_t* bytes, const Why& why) {
-  Address address;
-  Descriptor descriptor;
+  Address address{};
+  Descriptor descriptor{};
   int code = readPeer(device, *peerAddress, *peerMemory, why, &address, &descriptor);
   if (code == KOLO_TRANSPORT_OK) code = checkPair(address, descriptor, why);
   if (code != KOLO_TRANSPORT_OK) return code;
