@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "algorithms/tree.h"
 #include "algorithms/two_trees.h"
 #include "device/exchange.h"
 #include "device/folds.h"
@@ -90,20 +91,9 @@ class DoubleTree {
 
   // One chunk towards the root: own input and the children's partial results.
   KOLO_DEVICE_CALL void up(int tree, device::Range chunk) {
-    const std::uint64_t bytes = exchange_.bytesOf(chunk.count);
-    const void* inputs[3] = {work_.input(chunk).data};
-    float weights[3] = {1};
-    int count = 1;
-    eachChild(tree, [&](int child) {
-      weights[count] = shareOf(exchange_, trees_.subtreeOf(tree, child));
-      inputs[count++] = awaitSlot(exchange_, rankAt(child));
-    });
-    void* output = isRoot() ? work_.output(chunk).data : acquireSlot(exchange_, parent(tree));
-    fold(exchange_, &output, 1, inputs, count, 0, bytes, isRoot(), isRoot() && work_.streaming,
-         {weights, trees_.subtreeOf(tree, place_)});
-    tellAlone(exchange_, [&] {
-      if (!isRoot()) publish(exchange_, exchange_.linkTo(parent(tree)), bytes);
-      eachChild(tree, [&](int child) { release(exchange_, exchange_.linkTo(rankAt(child))); });
+    const int ranks = trees_.subtreeOf(tree, place_);
+    passUp(exchange_, chunk, isRoot() ? -1 : parent(tree), ranks, work_.streaming, [&](auto visit) {
+      eachChild(tree, [&](int child) { visit(rankAt(child), trees_.subtreeOf(tree, child)); });
     });
   }
 

@@ -30,6 +30,36 @@ class Binomial {
   int place_;
 };
 
+// One chunk towards the root of a tree: own input and the children's partial results, folded in that order, go to the
+// parent; at the root, whose parent is -1, they are the result. ranks: that the result is of.
+// eachChild(visit) calls visit(rank, ranks that its result is of) for each child, the same at each call.
+template <class Team, class EachChild>
+KOLO_DEVICE void passUp(device::Exchange<Team>& exchange, device::Range chunk, int parent, int ranks, bool streaming,
+                        const EachChild& eachChild) {
+  const device::Work& work = exchange.work();
+  const std::uint64_t bytes = exchange.bytesOf(chunk.count);
+  const bool isRoot = parent < 0;
+  device::FoldLists& lists = exchange.team().lists();
+  int count = 0;
+  const auto add = [&](const void* input, int ofRanks) {
+    if (exchange.team().leader()) {
+      lists.weights[count] = shareOf(exchange, ofRanks);
+      lists.inputs[count] = input;
+    }
+    ++count;
+  };
+  exchange.team().sync();  // the last chunk's fold has ended
+  add(work.input(chunk).data, 1);
+  eachChild([&](int child, int ofRanks) { add(awaitSlot(exchange, child), ofRanks); });
+  void* output = isRoot ? work.output(chunk).data : acquireSlot(exchange, parent);
+  exchange.team().sync();
+  fold(exchange, &output, 1, lists.inputs, count, 0, bytes, isRoot, isRoot && streaming, {lists.weights, ranks});
+  tellAlone(exchange, [&] {
+    if (!isRoot) publish(exchange, exchange.linkTo(parent), bytes);
+    eachChild([&](int child, int) { release(exchange, exchange.linkTo(child)); });
+  });
+}
+
 template <class Team>
 class Tree {
  public:
@@ -156,26 +186,8 @@ class Tree {
 
   // One chunk towards the root: own input and the children's sums, in rising order of places.
   KOLO_DEVICE_CALL void up(device::Range chunk) {
-    const std::uint64_t bytes = exchange_.bytesOf(chunk.count);
-    device::FoldLists& lists = exchange_.team().lists();
-    int count = 0;
-    const auto add = [&](const void* input, int ranks) {
-      if (exchange_.team().leader()) {
-        lists.weights[count] = shareOf(exchange_, ranks);
-        lists.inputs[count] = input;
-      }
-      ++count;
-    };
-    exchange_.team().sync();  // the last chunk's fold has ended
-    add(work_.input(chunk).data, 1);
-    binomial_.eachChild([&](int child) { add(awaitSlot(exchange_, rankAt(child)), binomial_.subtreeOf(child)); });
-    void* output = place_ == 0 ? work_.output(chunk).data : acquireSlot(exchange_, parent());
-    exchange_.team().sync();
-    fold(exchange_, &output, 1, lists.inputs, count, 0, bytes, place_ == 0, false,
-         {lists.weights, binomial_.subtreeOf(place_)});
-    tellAlone(exchange_, [&] {
-      if (place_ != 0) publish(exchange_, exchange_.linkTo(parent()), bytes);
-      binomial_.eachChild([&](int child) { release(exchange_, exchange_.linkTo(rankAt(child))); });
+    passUp(exchange_, chunk, place_ == 0 ? -1 : parent(), binomial_.subtreeOf(place_), false, [&](auto visit) {
+      binomial_.eachChild([&](int child) { visit(rankAt(child), binomial_.subtreeOf(child)); });
     });
   }
 
