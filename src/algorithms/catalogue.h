@@ -45,7 +45,7 @@ struct Wire {
 enum class Meeting {
   kByLines,  // a header line to each peer is all that is sent
   kAll,      // each rank exchanges headers with all others, or with the root, and then data
-  kPartners  // each rank exchanges headers with those that it exchanges data with
+  kPartners  // each rank posts headers to those that it exchanges data with, and awaits theirs with their first data
 };
 
 // The grid over which an algorithm of several steps goes (steps.h).
