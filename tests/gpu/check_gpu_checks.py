@@ -3,7 +3,9 @@
 
 And whether a build can be carried to a machine that has next to nothing.
 
-usage: check_gpu_checks.py RUN_GPU_CHECKS BUILD
+usage: check_gpu_checks.py RUN_GPU_CHECKS BUILD [--lease]
+
+--lease: a whole lease, which takes as long as one.
 """
 
 import json
@@ -14,18 +16,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from html.parser import HTMLParser
 from pathlib import Path
 
 SCRIPT, BUILD = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
 ROOT = SCRIPT.parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
-from gpu_checks import building, sections, source
+from gpu_checks import building, carrying, predictions, sections, source
 
 SECTIONS = [
     "machine",
     "kolo-info",
     "driver waits",
+    "memory taken",
     "figures latency",
     "figures bandwidth",
     "tests messages",
@@ -54,8 +58,40 @@ def run(*arguments):
             command(*arguments, out=folder), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         reports = reports_in(folder)
-    expect(len(reports) == 3, f"{len(reports)} reports", done.stdout)
+    expect(set(reports) == {".log", ".json", ".txt", ".html"}, f"the reports are {sorted(reports)}", done.stdout)
+    check_page(reports[".html"])
     return done.returncode, done.stdout, json.loads(reports[".json"]), reports[".txt"], reports[".log"]
+
+
+class Page(HTMLParser):
+    """What stands in the cells of a page, and whether each element is closed where it should be."""
+
+    ALONE = {"meta"}
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.cells, self.sound = [], [], True
+        self.feed(text)
+        self.close()
+        self.sound = self.sound and not self.open
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in self.ALONE:
+            self.open.append(tag)
+        if tag == "td":
+            self.cells.append("")
+
+    def handle_endtag(self, tag):
+        self.sound = self.sound and bool(self.open) and self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "td":
+            self.cells[-1] += data
+
+
+def check_page(text):
+    page = Page(text)
+    expect(page.sound and "not measured" in page.cells, "the page is not whole", text)
 
 
 def reports_in(folder):
@@ -95,12 +131,51 @@ def check_sections():
     expect(not any(figure["wrong"] for figure in figures), "wrong results", output)
     expect(any(entry["holds"] is not None for entry in report["verdicts"]), "no target was looked at", output)
     expect(
-        all(part in text for part in [*SECTIONS, "latency in us, 4 ranks", "bandwidth, 4 ranks", " s unused"]),
+        all(part in text for part in [*SECTIONS, "latency in us, 4 ranks", "bandwidth, 4 ranks", "# unused: "]),
         "the text lacks a part",
         text,
     )
     expect("s of 540 s are unused" in output, "the unused time is not said", output)
     expect(0 < report["unused"] < report["seconds"] == 540, "the unused time is wrong", output)
+
+
+def check_expectations():
+    """Figures inside and outside of what was expected, and none at all; a failed section."""
+
+    def document(*figures, **status):
+        entries = [{"name": name.replace("_", " "), "status": said} for name, said in status.items()]
+        return {"figures": list(figures), "sections": entries}
+
+    def holds(text, seen):
+        found = [entry for entry in predictions.verdicts(seen) if entry["target"].startswith(text)]
+        expect(len(found) == 1, f"{len(found)} rows begin with: {text}", "")
+        return found[0]["holds"]
+
+    def at(us, resident):
+        point = {"section": "latency", "algorithm": "auto", "ranks": 4, "bytes": 8192, "way": "stream"}
+        return {**point, "resident": resident, "us": us}
+
+    latency, resident = "8 KiB, 4 ranks, launched, back to back", "the resident kernel beside launches"
+    kernels, smoke, waits = "the kernels beside it", "all smoke sections pass", "no other call of the driver waits"
+    memory = {"section": "memory", "step": "kernels", "taken_mib": 400}
+    free, event = ({"section": "waits", "call": call, "waits": True} for call in ["cuMemFree", "cuEventRecord"])
+    for text, seen, wanted in [
+        (latency, document(), None),
+        (latency, document(at(12, False)), True),
+        (latency, document(at(12.1, False)), False),
+        (latency, document(at(3, True)), None),
+        (resident, document(at(8, False), at(9, True)), True),
+        (resident, document(at(8, False), at(7, True)), False),
+        (resident, document(at(8, False)), None),
+        (kernels, document(memory), True),
+        (kernels, document({**memory, "taken_mib": 1300}), False),
+        (smoke, document(smoke_sums="passed", smoke_latency="passed"), True),
+        (smoke, document(smoke_sums="passed", smoke_latency="FAILED: 1"), False),
+        (smoke, document(smoke_sums="skipped: no time is left"), None),
+        (waits, document(free), True),
+        (waits, document(free, event), False),
+    ]:
+        expect(holds(text, seen) is wanted, f"{text}: holds is not {wanted} of {seen}", "")
 
 
 def check_failures():
@@ -112,10 +187,15 @@ def check_failures():
 
 
 def check_plan():
+    """The parts of one lease fit in it, with what starting costs; a packed build comes first, and building there last."""
     said = subprocess.run([SCRIPT, "--plan"], capture_output=True, text=True, check=True).stdout
-    for part in sections.COMMANDS:
-        usual = sum(section.usual for section in sections.SECTIONS if section.part == part)
-        expect(0 < usual <= 540, f"part {part} does not fit in a command", said)
+    for number, part in sections.PARTS.items():
+        usual = sum(section.usual for section in sections.SECTIONS if section.part == number)
+        expect(0 < usual <= part.seconds <= sections.COMMAND_SECONDS, f"part {number} does not fit in a command", said)
+    lease = sum(sections.PARTS[number].seconds for number in sections.LEASE) + sections.STARTING_SECONDS
+    expect(lease <= sections.LEASE_SECONDS == 900, f"the lease's parts take {lease} s", said)
+    commands = [line for line in said.splitlines() if line.startswith("tools/run-gpu-checks")]
+    expect(commands[0] == sections.PACK and "--deps" in commands[-1], "building there is not the exception", said)
     for section in sections.SECTIONS:
         expect(
             f"{section.usual:>5} s {section.limit:>5} s  {section.name}\n" in said,
@@ -123,30 +203,25 @@ def check_plan():
             said,
         )
         expect(section.usual <= section.limit, f"{section.name} may take less than it usually does", said)
-    expect(
-        [section.part for section in sections.SECTIONS] == sorted(section.part for section in sections.SECTIONS),
-        "parts are mixed",
-        said,
-    )
     first = [section.name for section in sections.SECTIONS]
     worth = [
         "device",
         "build",
-        "smoke latency",
+        "driver waits",
+        "memory taken",
+        "tests collectives",
         "figures latency",
         "figures bandwidth",
-        "figures processes",
-        "peer torch",
-        "tests collectives",
+        "MPS peer torch",
         "tests processes",
         "sanitizer memcheck",
+        "tests by posted links",
     ]
     expect(sorted(worth, key=first.index) == worth, "not in order of worth", said)
-    expect(
-        all("sanitizer" in name for name in first[first.index("sanitizer memcheck") :]),
-        "the sanitizers are not last",
-        said,
-    )
+    for number in sections.PARTS:
+        names = [section.name for section in sections.SECTIONS if section.part == number]
+        slow = ["sanitizer" in name for name in names]
+        expect(slow == sorted(slow), f"part {number} does not end with its sanitizers", said)
 
 
 # ---------------------------------------------------------------- what hangs or is killed
@@ -245,7 +320,7 @@ def check_alone():
 
 
 def in_bare_root(place, tree, *words):
-    (place / "root").mkdir()
+    (place / "root").mkdir(exist_ok=True)
     helper = [sys.executable, ROOT / "tests/gpu/bare_root.py"]
     return subprocess.run(
         ["unshare", "--mount", "--propagation", "private", *helper, place / "root", tree, *words],
@@ -255,21 +330,64 @@ def in_bare_root(place, tree, *words):
     )
 
 
+def carried_tree(place):
+    """A tree without the program that reads its repository, and in it the build, packed."""
+    tree = place / "tree"
+    for part in source.FOLDERS:
+        shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("__pycache__"))
+    words = [SCRIPT, "--mock", "--build", BUILD, "--export", tree / "carried"]
+    packed = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    expect(packed.returncode == 0, "nothing is packed", packed.stdout)
+    (tree / ".git").mkdir()
+    sizes = [file.stat().st_size for file in (tree / "carried").iterdir()]
+    expect(0 < len(sizes) <= MOST_FILES - 4 and max(sizes) <= MOST_BYTES, f"files of {sizes} bytes", packed.stdout)
+    expect(sum(sizes) <= carrying.MOST_BYTES, f"{sum(sizes)} bytes are too many to carry", packed.stdout)
+    return tree
+
+
+def check_too_large():
+    """What cannot be carried is not packed without a word."""
+    with tempfile.TemporaryDirectory() as folder:
+        build = Path(folder) / "build"
+        (build / "tools").mkdir(parents=True)
+        (build / "tools/kolo-info").write_bytes(os.urandom(carrying.MOST_BYTES + 1))
+        words = [SCRIPT, "--mock", "--build", build, "--export", Path(folder) / "packed"]
+        packed = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        expect(packed.returncode == 1 and "more than the 60 MiB" in packed.stdout, "too much is packed", packed.stdout)
+
+
+def check_lease():
+    """Both parts of a lease, as a whole: in a bare root, each ended by the clock at its command's limit, which neither
+    meets. Sections may be late on a slow machine, and fail in no other way."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        tree = carried_tree(place)
+        for number in sections.LEASE:
+            words = ["tools/run-gpu-checks", "--mock", "--build", "carried", "--out", "out", "--part", str(number), "--mps"]
+            clock = ["/usr/bin/timeout", "--signal=KILL", str(sections.COMMAND_SECONDS), "/usr/bin/python3"]
+            done = in_bare_root(place, tree, *clock, *words)
+            if done.returncode == NO_ROOT:
+                print(f"not tried in a bare root, which the kernel refuses: {done.stdout}")
+                return
+            expect(done.returncode in (0, 1), f"part {number} was ended by the clock, or failed", done.stdout)
+            (file,) = (tree / "out").glob(f"*part{number}-mock.json")
+            report = json.loads(file.read_text())
+            wanted = [part.name for part in sections.SECTIONS if part.part == number and not part.device]
+            expect([entry["name"] for entry in report["sections"]] == wanted, "other sections than planned", done.stdout)
+            for entry in report["sections"]:
+                late = "no time is left" in entry["status"] or "did not end in time" in entry["output"]
+                late = late or entry["status"].startswith("FAILED: no end after")
+                expect(entry["status"] == "passed" or late, f"{entry['name']}: {entry['status']}", done.stdout)
+                if late:
+                    print(f"part {number}: {entry['name']} was late: {entry['status']}")
+
+
 def check_carried():
     """Exports, and runs that in a tree without a repository, on a machine without git and most libraries."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        tree = place / "tree"
-        for part in source.FOLDERS:
-            shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("__pycache__"))
-        words = [SCRIPT, "--mock", "--build", BUILD, "--export", tree / "carried"]
-        packed = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        expect(packed.returncode == 0, "nothing is packed", packed.stdout)
-        (tree / ".git").mkdir()  # without the program that reads it
-        sizes = [file.stat().st_size for file in (tree / "carried").iterdir()]
-        expect(0 < len(sizes) <= MOST_FILES - 3 and max(sizes) <= MOST_BYTES, f"files of {sizes} bytes", packed.stdout)
-
-        wanted = ["kolo-info", "smoke latency", "kolo-perf threads"]
+        tree = carried_tree(place)
+        wanted = ["kolo-info", "smoke sums", "figures latency"]
         done = in_bare_root(
             place,
             tree,
@@ -360,9 +478,21 @@ def check_bare_build():
         expect(done.returncode == 0 and "linked\n" in done.stdout, f"exit status {done.returncode}", done.stdout)
 
 
-CHECKS = [check_plan, check_sections, check_failures, check_hang, check_killed, check_test_programs, check_alone, check_carried, check_bare_build]
+CHECKS = [
+    check_plan,
+    check_expectations,
+    check_sections,
+    check_failures,
+    check_hang,
+    check_killed,
+    check_test_programs,
+    check_alone,
+    check_too_large,
+    check_carried,
+    check_bare_build,
+]
 
-for check in CHECKS:
+for check in [check_lease] if "--lease" in sys.argv else CHECKS:
     begin = time.monotonic()
     check()
     print(f"{check.__name__}: {time.monotonic() - begin:.1f} s", flush=True)

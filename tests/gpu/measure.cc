@@ -3,8 +3,8 @@
 //
 // usage: kolo-gpu-measure [--mock] [--quick] [--device N] [--ranks N,N...] [--sections NAME,NAME...]
 //
-// --ranks is for latency and bandwidth. Sections: copy, waits, latency, bandwidth, collectives, messages, gpudirect,
-// backpressure, processes. Keys of a line:
+// --ranks is for latency and bandwidth. Sections: copy, waits, memory, latency, bandwidth, collectives, messages,
+// gpudirect, backpressure, processes. Keys of a line:
 //   section, kind (of ranks: threads or processes), ranks, collective, bytes (of a rank's larger buffer)
 //   algorithm (asked for; auto: the planner's choice), plan (what that is), resident, buffers (registered in windows,
 //   or plain) way (stream, waited, graph: see Way in measure_ranks.h), us, least_us (one operation by the slowest rank:
@@ -14,12 +14,13 @@
 // of gpudirect: dma_buf, peer_memory, orders_writes (what the driver says of the device), exported (of an arena, as a
 // dma-buf: its bytes; 0:
 //   not), export_us, why (not)
+// of memory: step, taken_mib (of the device, by all that run on it, beyond the step before)
 // of waits (tests/gpu/driver_probe.h): call, took_us, waits (for a kernel that ran meanwhile), holds_up (another
 // thread's launch) of backpressure: calls (of each rank), ahead (of them, how many the rank that was first had enqueued
 // when the other began), blocked (it
 //   had not got further for a second)
 // Exit status: 1 if something failed, which stderr names, or was wrong.
-#include <unistd.h>
+#include "measure.h"
 
 #include <algorithm>
 #include <atomic>
@@ -32,64 +33,17 @@
 #include <thread>
 #include <vector>
 
-#include "driver_probe.h"
 #include "measure_ranks.h"
-#include "memory/device_memory.h"
 #include "mock_cuda/mock_cuda.h"
 #include "support/collectives_table.h"
 
 namespace kolo::test {
 namespace {
 
-constexpr std::size_t kKiB = 1024, kMiB = 1024 * kKiB;
-const std::vector<std::string> kSections = {"copy",     "waits",     "latency",      "bandwidth", "collectives",
-                                            "messages", "gpudirect", "backpressure", "processes"};
+const std::vector<std::string> kSections = {"copy",   "waits",    "latency",   "bandwidth",    "collectives",
+                                            "memory", "messages", "gpudirect", "backpressure", "processes"};
 
-struct Options {
-  int device = 0;
-  bool mock = false, quick = false;
-  std::vector<std::string> sections = kSections;
-  std::vector<int> ranks;  // of latency and bandwidth; empty: usual ones
-
-  bool has(const std::string& section) const {
-    return std::find(sections.begin(), sections.end(), section) != sections.end();
-  }
-  double budgetMs(double usual) const { return quick ? 2 : usual; }  // for one figure
-  std::vector<int> rankCounts() const {                              // the targets' first
-    if (!ranks.empty()) return ranks;
-    return quick ? std::vector<int>{4, 2} : std::vector<int>{4, 2, 8};
-  }
-};
-
-double g_copyGbps = 0;
 std::atomic<bool> g_wrong = false;
-
-// A line of JSON.
-class Line {
- public:
-  explicit Line(const std::string& section) { add("section", section); }
-  Line& add(const char* key, const std::string& value) { return put(key, '"' + value + '"'); }
-  Line& add(const char* key, const char* value) { return add(key, std::string(value)); }
-  Line& add(const char* key, bool value) { return put(key, value ? "true" : "false"); }
-  Line& add(const char* key, double value, int digits) {
-    char text[64];
-    std::snprintf(text, sizeof text, "%.*f", digits, value);
-    return put(key, text);
-  }
-  Line& add(const char* key, int value) { return put(key, std::to_string(value)); }
-  Line& add(const char* key, std::size_t value) { return put(key, std::to_string(value)); }
-  void print() {
-    std::printf("{%s}\n", text_.c_str());
-    (void)std::fflush(stdout);
-  }
-
- private:
-  Line& put(const char* key, const std::string& value) {
-    text_ += (text_.empty() ? "\"" : ", \"") + std::string(key) + "\": " + value;
-    return *this;
-  }
-  std::string text_;
-};
 
 // Bytes that all ranks together read and write in an all_reduce of S bytes, counted as the device's copy counts its
 // own. Straight between windows: every input is read and every output written by whoever computes it. Through slots: as
@@ -143,7 +97,7 @@ void print(const Rank& rank, const Point& point, const Timing& timing, const cha
   line.add("us", timing.us, 3).add("least_us", timing.leastUs, 3).add("calls", timing.calls);
   line.add("algbw_gbps", static_cast<double>(point.bytes) / timing.us / 1e3, 3);
   if (traffic > 0) line.add("traffic", traffic, 0);
-  if (traffic > 0 && g_copyGbps > 0) line.add("of_copy", traffic / timing.us / 1e3 / g_copyGbps, 4);
+  if (traffic > 0 && copyGbps() > 0) line.add("of_copy", traffic / timing.us / 1e3 / copyGbps(), 4);
   if (wrong >= 0) line.add("wrong", wrong);
   line.print();
 }
@@ -163,41 +117,6 @@ void measureAllReduce(Rank& rank, const Buffers& buffers, const Point& point) {
   const koloPlan_t plan = planOf(rank, point, koloCollectiveAllReduce, count);
   print(rank, point, timing, plan.algorithm,
         trafficOf(plan.algorithm, plan.zeroCopy != 0, rank.ranks, static_cast<double>(point.bytes)), wrong);
-}
-
-// GB/s (10^9) of bytes read and written by the device's own copy.
-double copyBandwidth(std::size_t bytes) {
-  using Clock = std::chrono::steady_clock;
-  CUdeviceptr from = 0, to = 0;
-  check(driver().cuMemAlloc(&from, bytes), "cuMemAlloc");
-  check(driver().cuMemAlloc(&to, bytes), "cuMemAlloc");
-  CUstream stream = nullptr;
-  check(driver().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-  double best = 0;
-  for (int round = 0; round < 6; ++round) {
-    constexpr int kCopies = 8;
-    const Clock::time_point begin = Clock::now();
-    for (int i = 0; i < kCopies; ++i) check(driver().cuMemcpyDtoDAsync(to, from, bytes, stream), "cuMemcpyDtoDAsync");
-    check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
-    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    best = std::max(best, 2.0 * static_cast<double>(bytes) * kCopies / seconds / 1e9);
-  }
-  check(driver().cuStreamDestroy(stream), "cuStreamDestroy");
-  check(driver().cuMemFree(from), "cuMemFree");
-  check(driver().cuMemFree(to), "cuMemFree");
-  return best;
-}
-
-// Copies too large for any cache; the best is what the others are compared with.
-void measureCopy(const Options& options) {
-  nowMeasuring("copy");
-  const CurrentDevice current(options.device);
-  for (const std::size_t bytes :
-       options.quick ? std::vector<std::size_t>{kMiB} : std::vector<std::size_t>{256 * kMiB, 1024 * kMiB}) {
-    const double gbps = copyBandwidth(bytes);
-    g_copyGbps = std::max(g_copyGbps, gbps);
-    Line("copy").add("bytes", bytes).add("gbps", gbps, 1).print();
-  }
 }
 
 void measureLatency(const Options& options) {
@@ -327,44 +246,6 @@ void measureMessages(const Options& options) {
   });
 }
 
-// What a NIC could do with this device's memory, as far as that can be known without one: a piece that is made as
-// arenas are is exported. What the driver says that it can do must be possible.
-void tryGpuDirect(const Options& options) {
-  nowMeasuring("gpudirect");
-  const Result<memory::RdmaAbilities> abilities = memory::rdmaAbilities(options.device);
-  if (!abilities.ok()) fail(abilities.status().message());
-  const Result<memory::DeviceMemory> arena = memory::DeviceMemory::create(options.device, 64 * kMiB, true);
-  if (!arena.ok()) fail(arena.status().message());
-  const auto begin = std::chrono::steady_clock::now();
-  const Result<memory::File> buffer = arena.value().dmaBuf();
-  const double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
-  const off_t bytes =
-      buffer.ok() ? lseek(buffer.value().fd(), 0, SEEK_END) : 0;  // the kernel tells a dma-buf's size so
-  const memory::RdmaAbilities& can = abilities.value();
-  Line("gpudirect")
-      .add("dma_buf", can.dmaBuf)
-      .add("peer_memory", can.peerMemory)
-      .add("orders_writes", can.ordersWrites)
-      .add("exported", static_cast<std::size_t>(std::max<off_t>(bytes, 0)))
-      .add("export_us", us, 1)
-      .add("why", buffer.status().message())
-      .print();
-  if (!can.dmaBuf || bytes == static_cast<off_t>(arena.value().bytes())) return;
-  fail("the driver says that it exports dma-bufs, and does not, or not whole: " + buffer.status().message());
-}
-
-void measureWaits(const Options& options) {
-  nowMeasuring("waits: calls of the driver beside a kernel that runs");
-  probeDriver(options.device, [](const ProbedCall& call) {
-    Line("waits")
-        .add("call", call.name)
-        .add("took_us", call.us, 1)
-        .add("waits", call.waits)
-        .add("holds_up", call.holdsUp)
-        .print();
-  });
-}
-
 // A rank that is a second ahead of the other: its calls wait when it is about 100 launches ahead. If they filled the
 // device's queue, the thread would wait in the driver, and if it kept there what the other one needs to launch its own,
 // both would end with the operation's deadline.
@@ -453,6 +334,7 @@ int measure(const Options& options) {
   if (options.mock) MockCuda{.multiprocessors = 64, .blockThreads = 1}.install();
   const auto found = drivers::cuda();
   if (!found.ok()) fail(found.status().message());
+  if (options.has("memory")) measureMemory(options);  // first, before others have taken some
   measureCopy(options);
   if (options.has("waits")) measureWaits(options);
   if (options.has("latency")) measureLatency(options);
@@ -507,10 +389,11 @@ bool read(int argc, char** argv, Options& options) {
 }  // namespace kolo::test
 
 int main(int argc, char** argv) {
-  kolo::test::Options options;
+  kolo::test::Options options{.sections = kolo::test::kSections};
   if (kolo::test::read(argc, argv, options)) return kolo::test::measure(options);
-  std::fprintf(stderr,
-               "usage: kolo-gpu-measure [--mock] [--quick] [--device N] [--ranks N,N...] "
-               "[--sections copy,waits,latency,bandwidth,collectives,messages,gpudirect,backpressure,processes]\n");
+  std::fprintf(
+      stderr,
+      "usage: kolo-gpu-measure [--mock] [--quick] [--device N] [--ranks N,N...] "
+      "[--sections copy,waits,memory,latency,bandwidth,collectives,messages,gpudirect,backpressure,processes]\n");
   return 2;
 }

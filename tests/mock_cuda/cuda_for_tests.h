@@ -12,6 +12,7 @@ namespace kolo::test {
 #define KOLO_CUDA_TEST_FUNCTIONS(X) \
   X(cuStreamBeginCapture)           \
   X(cuLaunchKernel)                 \
+  X(cuMemGetInfo)                   \
   X(cuStreamEndCapture) X(cuGraphInstantiate) X(cuGraphLaunch) X(cuGraphExecDestroy) X(cuGraphDestroy)
 
 struct CudaForTests {

@@ -239,6 +239,19 @@ void addMemory(drivers::CudaDriver& d) {
   d.cuMemHostGetDevicePointer = hostPointer;
 }
 
+// Of a device with so much that no test takes it all.
+void addMemoryInfo(CudaForTests& d) {
+  d.cuMemGetInfo = [](std::size_t* free, std::size_t* total) {
+    if (currentDevice() < 0) return CUDA_ERROR_INVALID_CONTEXT;
+    *total = *free = 64 * kDeviceBytes;
+    const std::lock_guard lock(world->mutex);
+    for (const auto& [address, range] : world->memory) {
+      if (range.onDevice() && range.physical->device == currentDevice()) *free -= range.bytes;
+    }
+    return CUDA_SUCCESS;
+  };
+}
+
 }  // namespace kolo::test::mock
 
 namespace kolo::test {

@@ -285,6 +285,7 @@ CudaForTests makeForTests() {
   addCapture(d);
   addGraphs(d);
   addLaunch(d);
+  addMemoryInfo(d);
   CudaForTests table;
 #define KOLO_MOCK_ENTRY(name) table.name = Entry<&CudaForTests::name>::of(#name);
   KOLO_CUDA_TEST_FUNCTIONS(KOLO_MOCK_ENTRY)

@@ -274,6 +274,7 @@ void addGraphs(drivers::CudaDriver& driver);
 void addCapture(CudaForTests& table);
 void addGraphs(CudaForTests& table);
 void addLaunch(CudaForTests& table);
+void addMemoryInfo(CudaForTests& table);
 const CudaForTests& mockedForTests();
 
 extern thread_local bool insideDestructor;  // of a user object

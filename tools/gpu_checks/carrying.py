@@ -17,6 +17,7 @@ from gpu_checks import building, source
 
 NAME = "kolo-build.tar.gz."
 PIECE = 15 << 20
+MOST_BYTES = 60 << 20  # that can be carried to such a machine, beside the tree
 LIBRARY = "src/libkolo.so.0"
 ABOUT = "about.json"
 # Part of every system that has a compiler, and of one version with the rest of it.
@@ -97,9 +98,9 @@ def has_kernels(build, env):
 
 
 def pack(build, folder, env, mock):
-    """What of the build is there; says what is not. Whether anything is."""
+    """What of the build is there; says what is not. Whether anything is, and can be carried."""
     if not mock and (build / "tools/kolo-info").is_file() and not has_kernels(build, env):
-        print(f"{build} has no kernels: configure it with -Dgpu_architectures=80,90,100")
+        print(f"{build} has no kernels: configure it with -Dgpu_architectures=90")
         return False
     folder.mkdir(parents=True, exist_ok=True)
     for old in pieces(folder):
@@ -123,8 +124,12 @@ def pack(build, folder, env, mock):
         entry = tarfile.TarInfo(ABOUT)
         entry.size = len(text)
         archive.addfile(entry, io.BytesIO(text))
-    for piece in pieces(folder):
-        print(f"{piece}: {piece.stat().st_size / 2**20:.1f} MiB")
+    sizes = {piece: piece.stat().st_size for piece in pieces(folder)}
+    for piece, size in sizes.items():
+        print(f"{piece}: {size / 2**20:.1f} MiB")
+    if sum(sizes.values()) > MOST_BYTES:
+        print(f"{folder}: more than the {MOST_BYTES >> 20} MiB that can be carried; build for fewer architectures (-Dgpu_architectures=90)")
+        return False
     return bool(there)
 
 

@@ -15,10 +15,10 @@ def number(value, digits=2):
     return "-" if value is None else f"{value:.{digits}f}"
 
 
-def find(figures, **wanted):
-    """The first figure with all these values that was measured, or None."""
+def find(figures, has="us", **wanted):
+    """The first figure with all these values that was measured (`has` is a key of it), or None."""
     for figure in figures:
-        if "us" in figure and all(figure.get(key) == value for key, value in wanted.items()):
+        if has in figure and all(figure.get(key) == value for key, value in wanted.items()):
             return figure
     return None
 

@@ -1,4 +1,6 @@
-"""The report as text."""
+"""What the report says, as tables, and as text."""
+
+from dataclasses import dataclass
 
 from gpu_checks.figures import WAYS, find, is_failure, number, size_text
 from gpu_checks.verdicts import peer_comparisons
@@ -7,8 +9,12 @@ OUTPUT_SHOWN = 40  # lines of a section that failed
 
 TEXT_COLUMNS = {
     "target",
+    "expected",
     "holds",
     "measured",
+    "source",
+    "step",
+    "call",
     "section",
     "result",
     "choice",
@@ -24,24 +30,30 @@ TEXT_COLUMNS = {
 }
 
 
+@dataclass(frozen=True)
+class Table:
+    """Words to the left, numbers to the right."""
+
+    title: str
+    heads: list
+    rows: list
+
+    def columns(self):
+        """Of each column its head, whether it is words, and its cells."""
+        return [(head, head in TEXT_COLUMNS, [str(row[at]) for row in self.rows]) for at, head in enumerate(self.heads)]
+
+
 def table(title, heads, rows):
-    """Words to the left, numbers to the right; nothing without rows."""
-    if not rows:
-        return []
-    cells = [[str(cell) for cell in row] for row in [heads, *rows]]
-    widths = [max(map(len, column)) for column in zip(*cells)]
-    lines = ["", title]
-    for row in cells:
-        lines.append(
-            (
-                "  "
-                + "  ".join(
-                    cell.ljust(width) if head in TEXT_COLUMNS else cell.rjust(width)
-                    for cell, head, width in zip(row, heads, widths)
-                )
-            ).rstrip()
-        )
-    return lines
+    """A list of one table; of none without rows."""
+    return [Table(title, heads, rows)] if rows else []
+
+
+def text_of(table):
+    columns = []
+    for head, is_words, cells in table.columns():
+        width = max(map(len, [head, *cells]))
+        columns.append([cell.ljust(width) if is_words else cell.rjust(width) for cell in [head, *cells]])
+    return ["", table.title, *(("  " + "  ".join(line)).rstrip() for line in zip(*columns))]
 
 
 def counts(figures, section, key):
@@ -51,7 +63,7 @@ def counts(figures, section, key):
 
 
 def latency_tables(figures):
-    lines = []
+    tables = []
     columns = [
         ("launched", "auto", False, "stream"),
         ("in graph", "auto", False, "graph"),
@@ -74,16 +86,16 @@ def latency_tables(figures):
             ]
             plan = next((figure["plan"] for figure in found[:5] if figure), "-")
             rows.append([size_text(size), plan, *(number(figure and figure["us"]) for figure in found)])
-        lines += table(
+        tables += table(
             f"all_reduce, latency in us, {ranks} ranks (threads), float32, registered; back to back, or (w) each waited for",
             ["size", "choice", *(head for head, *_ in columns)],
             rows,
         )
-    return lines
+    return tables
 
 
 def bandwidth_tables(figures):
-    lines = []
+    tables = []
     columns = [
         *(("registered", name) for name in ["two_shot", "one_shot", "ring", "biring", "auto"]),
         ("plain", "two_shot"),
@@ -110,13 +122,13 @@ def bandwidth_tables(figures):
                     ),
                 ]
             )
-        lines += table(
+        tables += table(
             f"all_reduce, bandwidth, {ranks} ranks (threads), float32, registered but where it says plain;\npart: of the "
             "copy's bandwidth, by the traffic that the algorithm must move",
             heads,
             rows,
         )
-    return lines
+    return tables
 
 
 def choice_text(figure):
@@ -124,7 +136,7 @@ def choice_text(figure):
 
 
 def other_tables(figures):
-    lines = []
+    tables = []
     for section, title in [
         ("collectives", "all collectives, 4 ranks (threads), the planner's choice, registered buffers"),
         ("messages", "messages, 2 ranks (threads), one way of a ping-pong, registered buffers"),
@@ -145,8 +157,8 @@ def other_tables(figures):
             for figure in figures
             if figure["section"] == section and "us" in figure
         ]
-        lines += table(title, ["collective", "ranks", "algorithm", "size", "way", "MPS", "us", "GB/s", "of copy"], rows)
-    return lines
+        tables += table(title, ["collective", "ranks", "algorithm", "size", "way", "MPS", "us", "GB/s", "of copy"], rows)
+    return tables
 
 
 def peer_tables(figures):
@@ -168,16 +180,15 @@ def peer_tables(figures):
         "ratio: how many times faster Kolo is. Without MPS processes take turns on the device. Kolo's ranks that are threads do not,\n"
         "and stand in the last column for themselves"
     )
-    lines = table(
+    tables = table(
         title, ["MPS", "ranks", "size", "torch one_shot", "torch two_shot", "Kolo", "ratio", "Kolo as threads"], rows
     )
-    for figure in figures:
-        if figure["section"] == "torch" and "us" not in figure:
-            lines += [
-                "",
-                "PyTorch: " + ", ".join(f"{key} {value}" for key, value in figure.items() if key != "section"),
-            ]
-    return lines
+    said = [
+        [", ".join(f"{key} {value}" for key, value in figure.items() if key != "section")]
+        for figure in figures
+        if figure["section"] == "torch" and "us" not in figure
+    ]
+    return tables + table("what PyTorch's peer says of itself", ["said"], said)
 
 
 def gpu_direct_tables(figures):
@@ -213,48 +224,90 @@ def waits_table(figures):
     )
 
 
-def text_report(document):
-    mocked = " (mocked: the times mean nothing)" if document["mocked"] else ""
-    device = document.get("device", "mocked" if document["mocked"] else "unknown").replace("\n", "; ")
-    figures = document["figures"]
-    lines = [
-        f"# Kolo on a GPU{mocked}, {document['date']}",
-        f"# command: {document['command']}",
-        f"# machine: {device}",
-        f"# commit: {document['commit']}, sources {document['sources']}",
-        f"{document['unused']:.0f} s of {document['seconds']:.0f} s unused",
-    ]
+def memory_table(figures):
+    rows = [[figure["step"], number(figure["taken_mib"], 1)] for figure in figures if figure["section"] == "memory"]
+    return table("memory of the device, by what each step takes of it", ["step", "MiB"], rows)
+
+
+def expected_table(document):
     held = {True: "yes", False: "NO", None: "-"}
-    lines += table(
-        "targets",
-        ["target", "holds", "measured"],
-        [[entry["target"], held[entry["holds"]], entry["measured"]] for entry in document["verdicts"]],
-    )
-    lines += table(
-        "sections",
-        ["section", "seconds", "result"],
-        [[entry["name"], entry["seconds"], f"{entry['status']} {entry['summary']}"] for entry in document["sections"]],
-    )
+    rows = [
+        [
+            entry["target"],
+            entry["expected"],
+            entry["measured"],
+            held[entry["holds"]],
+            number(entry["chance"]),
+            entry["source"],
+        ]
+        for entry in document["verdicts"]
+    ]
+    heads = ["target", "expected", "measured", "holds", "chance", "source"]
+    return table("what was expected, and what is (chance: that it would hold, as guessed before)", heads, rows)
+
+
+def summary(document):
+    """(what, its value) of the whole run."""
+    device = document.get("device", "mocked" if document["mocked"] else "unknown").replace("\n", "; ")
+    holds = [entry["holds"] for entry in document["verdicts"]]
+    return [
+        ("command", document["command"]),
+        ("machine", device),
+        ("commit", f"{document['commit']}, sources {document['sources']}"),
+        ("expected", f"{holds.count(True)} hold, {holds.count(False)} do not, {holds.count(None)} are not measured"),
+        ("unused", f"{document['unused']:.0f} s of {document['seconds']:.0f} s"),
+    ]
+
+
+def title(document):
+    mocked = " (mocked: the times mean nothing)" if document["mocked"] else ""
+    return f"Kolo on a GPU{mocked}, {document['date']}"
+
+
+def tables(document):
+    figures = document["figures"]
     copies = [figure for figure in figures if figure["section"] == "copy"]
-    lines += table(
-        "the device's copy (bytes read and written), the best of all sections",
-        ["size", "GB/s"],
-        [
-            [size_text(size), max(figure["gbps"] for figure in copies if figure["bytes"] == size)]
-            for size in sorted({figure["bytes"] for figure in copies})
-        ],
-    )
     wrong = [figure for figure in figures if figure.get("wrong")]
-    lines += table(
-        "WRONG RESULTS while measuring",
-        ["section", "algorithm", "ranks", "size", "wrong elements"],
-        [
-            [figure["section"], figure["algorithm"], figure["ranks"], size_text(figure["bytes"]), figure["wrong"]]
-            for figure in wrong
-        ],
-    )
-    lines += gpu_direct_tables(figures) + waits_table(figures)
-    lines += latency_tables(figures) + bandwidth_tables(figures) + peer_tables(figures) + other_tables(figures)
+    return [
+        *table(
+            "WRONG RESULTS while measuring",
+            ["section", "algorithm", "ranks", "size", "wrong elements"],
+            [
+                [figure["section"], figure["algorithm"], figure["ranks"], size_text(figure["bytes"]), figure["wrong"]]
+                for figure in wrong
+            ],
+        ),
+        *expected_table(document),
+        *table(
+            "sections",
+            ["section", "seconds", "result"],
+            [
+                [entry["name"], entry["seconds"], f"{entry['status']} {entry['summary']}"]
+                for entry in document["sections"]
+            ],
+        ),
+        *table(
+            "the device's copy (bytes read and written), the best of all sections",
+            ["size", "GB/s"],
+            [
+                [size_text(size), max(figure["gbps"] for figure in copies if figure["bytes"] == size)]
+                for size in sorted({figure["bytes"] for figure in copies})
+            ],
+        ),
+        *memory_table(figures),
+        *waits_table(figures),
+        *latency_tables(figures),
+        *bandwidth_tables(figures),
+        *peer_tables(figures),
+        *other_tables(figures),
+        *gpu_direct_tables(figures),
+    ]
+
+
+def text_report(document):
+    lines = [f"# {title(document)}", *(f"# {what}: {value}" for what, value in summary(document))]
+    for one in tables(document):
+        lines += text_of(one)
     for entry in filter(is_failure, document["sections"]):
         lines += [
             "",

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from gpu_checks import report, source, verdicts
+from gpu_checks import page, report, source, verdicts
 from gpu_checks.figures import is_failure
 
 ROOT = source.ROOT
@@ -96,7 +96,7 @@ class Checks:
             "mocked": options.mock,
         }
         options.out.mkdir(parents=True, exist_ok=True)
-        part = f"-part{options.part}" if options.part else ""
+        part = f"-part{options.part}" if options.part is not None else ""
         self.stem = f"{datetime.date.today().isoformat()}-gpu-checks{part}" + ("-mock" if options.mock else "")
         self.log_file = options.out / f"{self.stem}.log"
         self.log = open(self.log_file, "w+b", buffering=0)
@@ -165,16 +165,17 @@ class Checks:
         self.say(f"== {name}: skipped: {why}")
 
     def write(self):
-        """Both reports; each is complete at any time."""
+        """The reports; each is complete at any time."""
         document = {
             **self.about,
             "seconds": self.options.seconds,
             "unused": round(max(self.left(), 0), 1),
-            "verdicts": verdicts.verdicts(self.figures),
             "sections": self.sections,
             "figures": self.figures,
         }
-        for suffix, text in [("json", json.dumps(document, indent=1)), ("txt", report.text_report(document))]:
+        document["verdicts"] = verdicts.verdicts(document)
+        texts = {"json": json.dumps(document, indent=1), "txt": report.text_report(document), "html": page.page(document)}
+        for suffix, text in texts.items():
             fresh = self.options.out / f".{self.stem}.{suffix}"
             fresh.write_text(text + "\n")
             fresh.replace(self.options.out / f"{self.stem}.{suffix}")

@@ -1,4 +1,4 @@
-"""What is run, in order of worth: three commands of ten minutes, and each of them as far as its time goes."""
+"""What is run, in order of worth: the commands of one lease of a machine, and each of them as far as its time goes."""
 
 import shutil
 import sys
@@ -6,7 +6,7 @@ import tempfile
 from dataclasses import dataclass, field
 from typing import Callable, Optional
 
-from gpu_checks import building
+from gpu_checks import building, carrying
 from gpu_checks.running import ROOT, summary_of
 
 # Tests that have a section of their own, by their tags.
@@ -20,7 +20,7 @@ OTHERS = {"CUDA_MODULE_LOADING": None, "CUDA_DEVICE_MAX_CONNECTIONS": None}  # a
 @dataclass(frozen=True)
 class Section:
     name: str
-    part: int  # which command of ten minutes has it
+    part: int  # which command has it (PARTS)
     usual: int  # seconds that it should take on a device
     limit: int  # and that it may take
     command: Callable  # of a Place
@@ -158,8 +158,8 @@ def judge_sanitizer(status, output):
     return f"FAILED: {summary or status}"
 
 
-def sanitized(tool):
-    return Section(f"sanitizer {tool}", 3, 40, 60, sanitizer(tool), device=True, without=no_sanitizer,
+def sanitized(tool, part):
+    return Section(f"sanitizer {tool}", part, 40, 60, sanitizer(tool), device=True, without=no_sanitizer,
                    judge=judge_sanitizer, changes={"KOLO_GPU_CHANNELS": 2})
 
 
@@ -188,51 +188,52 @@ def nvidia_smi(place):
 
 # ---------------------------------------------------------------- the sections
 
+BUILDING = [
+    Section("configure", 0, 10, 60, configure, needed=True, without=lambda place: place.given_build),
+    Section("build", 0, 150, 300, build, needed=True, without=lambda place: place.given_build),
+    Section("export", 0, 10, 40, export, needed=True, without=no_export, changes={"PYTHONPATH": ROOT / "tools"}),
+]
 FIRST = [
-    Section("device", 1, 3, 20, nvidia_smi, needed=True, device=True),
     Section("machine", 1, 3, 20, lambda place: [sys.executable, ROOT / "tools/gpu_checks/probe.py"]),
-    Section("configure", 1, 10, 60, configure, needed=True, without=lambda place: place.given_build),
-    Section("build", 1, 150, 300, build, needed=True, without=lambda place: place.given_build),
-    Section("export", 1, 10, 40, export, needed=True, without=no_export, changes={"PYTHONPATH": ROOT / "tools"}),
     Section("kolo-info", 1, 2, 15, lambda place: [place.program("tools/kolo-info")]),
     Section("driver waits", 1, 4, 15, measure("waits"), changes={"CUDA_MODULE_LOADING": "LAZY"}),
-    Section("smoke latency", 1, 6, 15, measure("latency", "--ranks", "2", quick=True), mark={"section": "smoke"}),
-    Section("smoke bandwidth", 1, 6, 15, measure("bandwidth", "--ranks", "2", quick=True), mark={"section": "smoke"}),
+    Section("memory taken", 1, 4, 15, measure("memory"), changes={"CUDA_MODULE_LOADING": None}),
     Section("smoke sums", 1, 6, 15, of_collectives("GPU: sums of what each rank scales")),
+    Section("tests collectives", 1, 60, 90, of_collectives("[gpu]~[posted]~[many]")),
     Section("figures latency", 1, 40, 60, measure("latency", "--ranks", "4,2")),
     Section("figures bandwidth", 1, 50, 60, measure("bandwidth", "--ranks", "4,2")),
-    Section("figures processes", 1, 50, 60, measure("processes")),
-    Section("peer torch", 1, 80, 90, torch_peer(65), device=True, changes=OTHERS),
-    Section("tests collectives", 1, 60, 90, of_collectives("[gpu]~[posted]~[many]")),
+    Section("MPS begins", 1, 2, 20, mps_begins, device=True, without=not_asked_for_mps),
+    Section("MPS figures processes", 1, 30, 45, measure("processes"), device=True, without=no_mps, mark=MPS),
+    Section("MPS peer torch", 1, 55, 65, torch_peer(45), device=True, without=no_mps, mark=MPS, changes=OTHERS),
+    Section("MPS ends", 1, 2, 20, mps_ends, device=True, without=no_mps),
     Section("figures gpudirect", 1, 3, 15, measure("gpudirect")),
 ]
 SECOND = [
-    Section("tests capture", 2, 30, 45, of_devices("[capture]")),
-    Section("tests messages", 2, 30, 45, of_devices("[messages]")),
-    Section("tests resident", 2, 45, 60, of_devices("[resident]")),
+    Section("tests capture", 2, 25, 40, of_devices("[capture]")),
+    Section("tests messages", 2, 25, 40, of_devices("[messages]")),
+    Section("tests resident", 2, 40, 60, of_devices("[resident]")),
     Section("tests posted", 2, 30, 45, of_devices("[posted]")),
-    Section("figures backpressure", 2, 8, 30, measure("backpressure")),
-    Section("tests collectives by posted links", 2, 50, 60, of_collectives("[gpu][posted]")),
-    Section("tests by posted links", 2, 50, 60, of_devices("~[processes]~[windows]~[posted]~[many]"), changes=LATE),
+    Section("tests processes", 2, 60, 90, of_devices("[processes]"), changes={"KOLO_TEST_ALL": None}),
     Section("tests others", 2, 30, 45, of_devices("".join(f"~[{tag}]" for tag in TAGS))),
     Section("figures collectives", 2, 20, 30, measure("collectives")),
-    Section("figures messages", 2, 15, 30, measure("messages")),
-    Section("kolo-perf threads", 2, 40, 60, kolo_perf("--threads")),
+    sanitized("memcheck", 2),
 ]
-THIRD = [
-    Section("tests processes", 3, 150, 200, of_devices("[processes]")),
+LATER = [
+    Section("tests collectives by posted links", 3, 50, 60, of_collectives("[gpu][posted]")),
+    Section("tests by posted links", 3, 50, 60, of_devices("~[processes]~[windows]~[posted]~[many]"), changes=LATE),
+    Section("figures backpressure", 3, 8, 30, measure("backpressure")),
+    Section("figures messages", 3, 15, 30, measure("messages")),
+    Section("figures processes", 3, 50, 60, measure("processes")),
+    Section("kolo-perf threads", 3, 40, 60, kolo_perf("--threads")),
     Section("kolo-perf processes", 3, 40, 60, kolo_perf()),
     Section("many ranks bandwidth", 3, 20, 40, measure("bandwidth", "--ranks", "8")),
     Section("many ranks latency", 3, 20, 40, measure("latency", "--ranks", "8")),
     Section("many ranks", 3, 30, 45, of_devices("[many]")),
     Section("many ranks collectives", 3, 20, 40, of_collectives("[gpu][many]")),
-    Section("MPS begins", 3, 2, 20, mps_begins, device=True, without=not_asked_for_mps),
-    Section("MPS figures processes", 3, 40, 60, measure("processes"), device=True, without=no_mps, mark=MPS),
-    Section("MPS peer torch", 3, 80, 90, torch_peer(65), device=True, without=no_mps, mark=MPS, changes=OTHERS),
-    Section("MPS ends", 3, 2, 20, mps_ends, device=True, without=no_mps),
-    *map(sanitized, ["memcheck", "racecheck", "synccheck"]),
+    *(sanitized(tool, 3) for tool in ["racecheck", "synccheck"]),
 ]
-SECTIONS = [*FIRST, *SECOND, *THIRD]
+DEVICE = Section("device", 1, 3, 20, nvidia_smi, needed=True, device=True)
+SECTIONS = [DEVICE, *BUILDING, *FIRST, *SECOND, *LATER]
 
 
 # ---------------------------------------------------------------- running them
@@ -243,7 +244,7 @@ def is_wanted(section, options):
         return False
     if section.needed:
         return True
-    if options.part and section.part != options.part:
+    if options.part is not None and section.part != options.part:
         return False
     return not options.only or any(section.name.startswith(word) for word in options.only.split(","))
 
@@ -291,25 +292,41 @@ def run_all(checks, place):
 
 # ---------------------------------------------------------------- the plan
 
-COMMANDS = {
-    1: "--part 1 --deps DEPS --out OUT --export OUT/build",
-    2: "--part 2 --build BUILD --out OUT",
-    3: "--part 3 --build BUILD --out OUT --mps",
+COMMAND_SECONDS = 540  # of a command of ten minutes at most
+LEASE_SECONDS, STARTING_SECONDS = 900, 120  # of a machine; of them, to start it and to carry the tree there and reports back
+
+
+@dataclass(frozen=True)
+class Part:
+    words: str  # of the command
+    seconds: int  # within which it ends
+    why: str
+
+
+PARTS = {
+    1: Part("--part 1 --build BUILD --out OUT --mps", 430, "what the figures are, and whether the results are right"),
+    2: Part("--part 2 --build BUILD --out OUT", 350, "at once behind part 1, on the same machine: the other tests"),
+    3: Part("--part 3 --build BUILD --out OUT", COMMAND_SECONDS, "a later lease: what the first one has no time for"),
+    0: Part("--part 0 --deps DEPS --out OUT --export BUILD", COMMAND_SECONDS, "the exception: builds there, for a lease of its own"),
 }
+LEASE = (1, 2)
+PACK = "tools/run-gpu-checks --build MESON_FOLDER --export BUILD"
 
 
-def plan(total):
-    """What each command of ten minutes should run, and how long each section may take."""
+def plan():
+    """What each command of a lease should run, and how long each section may take."""
     lines = [
-        f"Each command ends within {total:.0f} s: a section is cut to the time that is left. The first one builds, and exports",
-        "what it has built; its files, carried to the next machine as the folder BUILD, save the next ones the compiler.",
-        "A build of before, for the same processor and with -Dgpu_architectures=80,90,100, saves the first command that",
-        "too: pack it by --build MESON_FOLDER --export BUILD, where no GPU is needed.",
+        f"Parts {LEASE[0]} and {LEASE[1]} fit in one lease of {LEASE_SECONDS} s, of which {STARTING_SECONDS} s are for its start and for what is carried. Each command",
+        f"ends within its seconds, {COMMAND_SECONDS} at most: a section is cut to the time that is left.",
+        "",
+        PACK,
+        f"    first, where no GPU is needed: a build with -Dgpu_architectures=90, packed; {carrying.MOST_BYTES >> 20} MiB at most, and",
+        "    the parts need python3 alone",
     ]
-    for part, command in COMMANDS.items():
-        sections = [section for section in SECTIONS if section.part == part]
-        lines += ["", f"tools/run-gpu-checks {command}", f"{'usual':>7} {'limit':>7}  section"]
-        lines += [f"{section.usual:>5} s {section.limit:>5} s  {section.name}" for section in sections]
+    for number, part in PARTS.items():
+        sections = [section for section in SECTIONS if section.part == number]
         usual = sum(section.usual for section in sections)
-        lines.append(f"{usual:>5} s {'':>7}  together, of {total:.0f} s")
+        lines += ["", f"tools/run-gpu-checks {part.words}", f"    {part.why}", f"{'usual':>7} {'limit':>7}  section"]
+        lines += [f"{section.usual:>5} s {section.limit:>5} s  {section.name}" for section in sections]
+        lines.append(f"{usual:>5} s {part.seconds:>5} s  together")
     return "\n".join(lines)

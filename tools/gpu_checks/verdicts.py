@@ -1,47 +1,7 @@
-"""Which targets the figures meet, and how Kolo stands beside PyTorch's symmetric memory."""
+"""How Kolo stands beside its peers on the same device, and all that is expected beside what was measured."""
 
-from gpu_checks.figures import KIB, MIB, WAYS, find, number, size_text
-
-# Which part of the copy's bandwidth, or how many microseconds.
-TARGET_OF_COPY = 0.85
-TARGET_LAUNCHED_US, TARGET_RESIDENT_US = 12, 6
-
-
-def verdict(target, value, text, holds):
-    return {
-        "target": target,
-        "measured": text if value is not None else "not measured",
-        "holds": holds if value is not None else None,
-    }
-
-
-def bandwidth_verdicts(figures):
-    for algorithm, ranks in [("two_shot", 4), *((name, n) for name in ["ring", "biring"] for n in [4, 2, 8])]:
-        figure = find(
-            figures, section="bandwidth", algorithm=algorithm, ranks=ranks, bytes=256 * MIB, buffers="registered"
-        )
-        part = figure.get("of_copy") if figure else None
-        yield verdict(
-            f"{algorithm} of 256 MiB, {ranks} ranks: at least {TARGET_OF_COPY} of the copy's bandwidth by its own traffic",
-            part,
-            number(part, 3),
-            part is not None and part >= TARGET_OF_COPY,
-        )
-
-
-def latency_verdicts(figures):
-    for resident, most in [(False, TARGET_LAUNCHED_US), (True, TARGET_RESIDENT_US)]:
-        for way in ["stream", "waited"]:
-            figure = find(
-                figures, section="latency", algorithm="auto", ranks=4, bytes=8 * KIB, resident=resident, way=way
-            )
-            us = figure["us"] if figure else None
-            yield verdict(
-                f"8 KiB, 4 ranks, {'resident' if resident else 'launched'}, {WAYS[way]}: at most {most} us",
-                us,
-                f"{number(us)} us",
-                us is not None and us <= most,
-            )
+from gpu_checks import predictions
+from gpu_checks.figures import size_text
 
 
 def best(figures, **wanted):
@@ -92,15 +52,17 @@ def peer_verdicts(figures):
         least, where = min(ratios, default=(None, None), key=lambda pair: pair[0])
         behind = [f"{size_text(row['bytes'])} by {row['ranks']}" for ratio, row in ratios if ratio <= 1]
         text = ""
-        if where is not None:
+        if where:
             text = f"{len(ratios)} sizes; least {least:.2f} times, at {size_text(where['bytes'])} by {where['ranks']}"
-        yield verdict(
-            f"faster than PyTorch's symmetric memory at every size, processes{' with MPS' if mps else ''}",
-            least,
-            text + (f"; behind at {', '.join(behind)}" if behind else ""),
-            not behind,
-        )
+        yield {
+            "target": f"faster than PyTorch's symmetric memory at every size, processes{' with MPS' if mps else ''}",
+            "expected": "more than 1 times",
+            "chance": None,
+            "source": predictions.TARGET,
+            "measured": text + (f"; behind at {', '.join(behind)}" if behind else "") if where else "not measured",
+            "holds": not behind if where else None,
+        }
 
 
-def verdicts(figures):
-    return [*bandwidth_verdicts(figures), *latency_verdicts(figures), *peer_verdicts(figures)]
+def verdicts(document):
+    return [*predictions.verdicts(document), *peer_verdicts(document["figures"])]
