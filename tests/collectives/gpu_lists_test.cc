@@ -8,7 +8,8 @@
 namespace kolo::tests {
 namespace {
 
-TEST_CASE("GPU: S0.5 S1.5 S2.4 S2.5 S4.4 lists and axes: every collective gives what its definition says", "[gpu]") {
+TEST_CASE("GPU: S0.5 S1.5 S2.4 S2.5 S4.4 lists and axes: every collective gives what its definition says",
+          "[gpu][lists]") {
   const int ranks = GENERATE(1, 2, 3, 5);
   const int blocks = GENERATE(1, 3);
   if (ranks == 5 && blocks == 3 && isMocked()) return;
@@ -17,13 +18,13 @@ TEST_CASE("GPU: S0.5 S1.5 S2.4 S2.5 S4.4 lists and axes: every collective gives 
   runLists(world, Rounds(listNumber(4, ranks)), blocks == 1 ? ListAlgorithms::kEvery : ListAlgorithms::kAny);
 }
 
-TEST_CASE("GPU: lists and axes beside a resident kernel", "[gpu]") {
+TEST_CASE("GPU: lists and axes beside a resident kernel", "[gpu][lists]") {
   Gpu gpu(2, 2, 2, true);
   World world(gpu.options);
   runLists(world, Rounds(listNumber(5, 2)));
 }
 
-TEST_CASE("GPU: lists and axes on reproducible communicators", "[gpu]") {
+TEST_CASE("GPU: lists and axes on reproducible communicators", "[gpu][lists]") {
   Gpu gpu(3, 2, 2);
   gpu.options.reproducible = true;
   World world(gpu.options);
@@ -38,7 +39,7 @@ TEST_CASE("GPU: lists and axes over posted links, and between hosts of several r
   runLists(world, Rounds(listNumber(7, perHost)));
 }
 
-TEST_CASE("GPU: S0.8 S1.8 S4.4 arrays between axes", "[gpu]") {
+TEST_CASE("GPU: S0.8 S1.8 S4.4 arrays between axes", "[gpu][lists]") {
   Gpu gpu(3, 2, 2);
   World world(gpu.options);
   exchangeAxes(world);

@@ -20,7 +20,7 @@ std::string plannedAlongAxes(const World& world) {
   return plan.algorithm;
 }
 
-TEST_CASE("GPU: S3.6 the all-reduce by rings along the axes of a mesh", "[gpu]") {
+TEST_CASE("GPU: S3.6 the all-reduce by rings along the axes of a mesh", "[gpu][lists]") {
   const Lengths mesh = GENERATE(Lengths{2, 2}, Lengths{3, 2}, Lengths{2, 2, 2});
   const int ranks = ranksOf(mesh);
   const int perHost = GENERATE(0, 1, 2);
@@ -40,7 +40,7 @@ TEST_CASE("GPU: S3.6 the all-reduce by rings along the axes of a mesh", "[gpu]")
   });
 }
 
-TEST_CASE("GPU: S3.6 lists by rings along the axes of a mesh", "[gpu]") {
+TEST_CASE("GPU: S3.6 lists by rings along the axes of a mesh", "[gpu][lists]") {
   const int perHost = GENERATE(0, 2);
   Gpu gpu(4, 2, 2);
   gpu.options.mesh = {2, 2};

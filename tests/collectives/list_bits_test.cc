@@ -281,7 +281,7 @@ TEST_CASE("S2.7 a list gives the bits of single calls, for the same algorithm: o
 }
 
 #if KOLO_HAVE_CUDA
-TEST_CASE("GPU: S2.7 a list gives the bits of single calls, for the same algorithm", "[gpu]") {
+TEST_CASE("GPU: S2.7 a list gives the bits of single calls, for the same algorithm", "[gpu][lists]") {
   constexpr std::size_t kBytes = 200'000;  // for three channels
   const int blocks = GENERATE(1, 3);
   const Gpu gpu(4, blocks, 1);

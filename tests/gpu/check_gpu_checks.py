@@ -8,8 +8,10 @@ usage: check_gpu_checks.py RUN_GPU_CHECKS BUILD [--lease]
 --lease: a whole lease, which takes as long as one.
 """
 
+import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -30,14 +32,18 @@ SECTIONS = [
     "kolo-info",
     "driver waits",
     "memory taken",
+    "micro-probe",
+    "figures graph",
     "figures latency",
     "figures bandwidth",
+    "peer nccl",
     "tests messages",
     "figures backpressure",
     "kolo-perf threads",
 ]
 MOST_BYTES = 16 << 20  # of a file that comes back from a machine that is lent
 MOST_FILES = 8  # and of such files
+NEED_TWO_DEVICES = {"kHopBetweenDevicesUs", "kLinkGBps"}
 SOON = 60  # seconds, for what takes one
 NO_ROOT = 77
 
@@ -123,15 +129,22 @@ def check_sections():
     expect([section["name"] for section in report["sections"]] == SECTIONS, "other sections than asked for", output)
     expect(all(section["status"] == "passed" for section in report["sections"]), "not all passed", output)
     waits = {figure["call"]: figure for figure in report["figures"] if figure["section"] == "waits"}
+    constants = predictions.constants(report)
+    lacking = [name for name, now, measured in constants if (measured is None) == (name not in NEED_TWO_DEVICES)]
+    expect(not lacking, f"constants that are not measured, or cannot have been: {lacking}", text)
     expect(waits["cuMemFree"]["waits"] and waits["cuMemFree"]["holds_up"], "cuMemFree is not seen to wait", output)
     expect(not waits["cuMemAlloc"]["waits"] and not waits["cuMemUnmap"]["waits"], "calls wait that do not", output)
     expect("cuMemFree" in text and "waits for the kernel" in text, "what waits is not in the text", text)
     figures = [figure for figure in report["figures"] if "us" in figure]
-    expect({figure["section"] for figure in figures} == {"latency", "bandwidth"}, "figures are missing", output)
-    expect(not any(figure["wrong"] for figure in figures), "wrong results", output)
+    expect({figure["section"] for figure in figures} == {"micro", "graph", "latency", "bandwidth", "nccl"}, "figures are missing", output)
+    expect(not any(figure.get("wrong") for figure in figures), "wrong results", output)
+    points = [(one["datatype"], one["buffers"], one["caches"]) for one in figures if one["section"] == "graph"]
+    kinds = itertools.product(["float32", "bfloat16"], ["registered", "plain"], ["warm", "cold"])
+    expect(set(points) == set(kinds), "figures of a graph are missing", output)
+    expect(all(one["planner_us"] > 0 for one in figures if one["section"] == "graph"), "figures lack predictions", output)
     expect(any(entry["holds"] is not None for entry in report["verdicts"]), "no target was looked at", output)
     expect(
-        all(part in text for part in [*SECTIONS, "latency in us, 4 ranks", "bandwidth, 4 ranks", "# unused: "]),
+        all(part in text for part in [*SECTIONS, "constants of the planner", "in a graph, 4 ranks", "NCCL / Kolo", "latency in us, 4 ranks", "bandwidth, 4 ranks", "# unused: "]),
         "the text lacks a part",
         text,
     )
@@ -209,10 +222,14 @@ def check_plan():
         "build",
         "driver waits",
         "memory taken",
+        "micro-probe",
         "tests collectives",
+        "figures graph",
         "figures latency",
         "figures bandwidth",
+        "peer nccl",
         "MPS peer torch",
+        "torch backend",
         "tests processes",
         "sanitizer memcheck",
         "tests by posted links",
@@ -375,7 +392,7 @@ def check_lease():
             wanted = [part.name for part in sections.SECTIONS if part.part == number and not part.device]
             expect([entry["name"] for entry in report["sections"]] == wanted, "other sections than planned", done.stdout)
             for entry in report["sections"]:
-                late = "no time is left" in entry["status"] or "did not end in time" in entry["output"]
+                late = "no time is left" in entry["status"] or re.search("did not end in time|no end after", entry["output"])
                 late = late or entry["status"].startswith("FAILED: no end after")
                 expect(entry["status"] == "passed" or late, f"{entry['name']}: {entry['status']}", done.stdout)
                 if late:

@@ -3,18 +3,22 @@
 //
 // usage: kolo-gpu-measure [--mock] [--quick] [--device N] [--ranks N,N...] [--sections NAME,NAME...]
 //
-// --ranks is for latency and bandwidth. Sections: copy, waits, memory, latency, bandwidth, collectives, messages,
-// gpudirect, backpressure, processes. Keys of a line:
+// --ranks is for latency, bandwidth, graph and nccl. Sections: copy, waits, memory, micro, latency, bandwidth, graph,
+// nccl, collectives, messages, gpudirect, backpressure, processes. Keys of a line:
 //   section, kind (of ranks: threads or processes), ranks, collective, bytes (of a rank's larger buffer)
 //   algorithm (asked for; auto: the planner's choice), plan (what that is), resident, buffers (registered in windows,
-//   or plain) way (stream, waited, graph: see Way in measure_ranks.h), us, least_us (one operation by the slowest rank:
-//   median and best round), calls algbw_gbps (bytes by time), traffic (bytes that all ranks together must read and
-//   write), of_copy (traffic by time, as a part of the bandwidth of the device's own copy), wrong (elements found
-//   wrong, of those looked at)
+//   or plain) caches (cold: something else has used the device's cache meanwhile), planner_us (the planner's own
+//   prediction of us) way (stream, waited, graph: see Way in measure_ranks.h), us, least_us (one operation by the
+//   slowest rank: median and best round), calls algbw_gbps (bytes by time), traffic (bytes that all ranks together must
+//   read and write), of_copy (traffic by time, as a part of the bandwidth of the device's own copy), wrong (elements
+//   found wrong, of those looked at)
 // of gpudirect: dma_buf, peer_memory, orders_writes (what the driver says of the device), exported (of an arena, as a
 // dma-buf: its bytes; 0:
 //   not), export_us, why (not)
 // of memory: step, taken_mib (of the device, by all that run on it, beyond the step before)
+// of micro: what (fence, hop, copy, fold, call), place (of the memory: device or host), us; of a fence stores (of each
+// thread) and beside_us (the stores alone); of a hop by (flag or packet); of copy and fold blocks, sources, datatype,
+// gbps (bytes read and written); of a call its name, us (until the device is done) and host_us (until it returned)
 // of waits (tests/gpu/driver_probe.h): call, took_us, waits (for a kernel that ran meanwhile), holds_up (another
 // thread's launch) of backpressure: calls (of each rank), ahead (of them, how many the rank that was first had enqueued
 // when the other began), blocked (it
@@ -28,6 +32,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -40,8 +45,9 @@
 namespace kolo::test {
 namespace {
 
-const std::vector<std::string> kSections = {"copy",   "waits",    "latency",   "bandwidth",    "collectives",
-                                            "memory", "messages", "gpudirect", "backpressure", "processes"};
+const std::vector<std::string> kSections = {"copy",      "waits",        "latency",  "bandwidth", "collectives",
+                                            "memory",    "micro",        "graph",    "nccl",      "messages",
+                                            "gpudirect", "backpressure", "processes"};
 
 std::atomic<bool> g_wrong = false;
 
@@ -68,6 +74,7 @@ double leastTrafficOf(const std::string& collective, double n, double size) {
 struct Point {
   std::string section, kind = "threads", collective = "all_reduce", algorithm = "auto";
   bool resident = false, registered = true;
+  std::size_t overwritten = 0;  // bytes before each operation; 0: the caches are as the one before has left them
   Way way = Way::kStream;
   std::size_t bytes = 0;
   double budgetMs = 0;
@@ -75,31 +82,68 @@ struct Point {
   std::string text(int ranks) const {
     std::ostringstream out;
     out << section << ": " << collective << " of " << bytes << " bytes by " << algorithm << ", " << ranks << ' ' << kind
-        << (resident ? ", resident" : "") << (registered ? ", registered, " : ", plain, ") << nameOf(way);
+        << (resident ? ", resident" : "") << (overwritten > 0 ? ", cold" : "")
+        << (registered ? ", registered, " : ", plain, ") << nameOf(way);
     return out.str();
   }
 };
 
-koloPlan_t planOf(const Rank& rank, const Point& point, koloCollective_t collective, std::size_t count) {
+koloPlan_t planOf(const Rank& rank, const Point& point, koloCollective_t collective, std::size_t count,
+                  koloDataType_t datatype = koloFloat32) {
   koloPlan_t plan;
-  check(koloCommGetPlan(rank.comm, collective, count, koloFloat32, koloSum, point.registered ? 1 : 0, &plan),
+  check(koloCommGetPlan(rank.comm, collective, count, datatype, koloSum, point.registered ? 1 : 0, &plan),
         "koloCommGetPlan");
   return plan;
 }
 
-void print(const Rank& rank, const Point& point, const Timing& timing, const char* plan, double traffic, int wrong) {
+void print(const Rank& rank, const Point& point, const Timing& timing, const koloPlan_t& plan, double traffic,
+           int wrong, koloDataType_t datatype = koloFloat32) {
   if (wrong > 0) g_wrong = true;
   if (rank.number != 0) return;
   Line line(point.section);
   line.add("kind", point.kind).add("ranks", rank.ranks).add("collective", point.collective).add("bytes", point.bytes);
-  line.add("algorithm", point.algorithm).add("plan", plan).add("resident", point.resident);
+  line.add("datatype", koloDataTypeName(datatype)).add("caches", point.overwritten > 0 ? "cold" : "warm");
+  line.add("algorithm", point.algorithm).add("plan", plan.algorithm).add("resident", point.resident);
   line.add("buffers", point.registered ? "registered" : "plain").add("way", nameOf(point.way));
   line.add("us", timing.us, 3).add("least_us", timing.leastUs, 3).add("calls", timing.calls);
-  line.add("algbw_gbps", static_cast<double>(point.bytes) / timing.us / 1e3, 3);
+  if (plan.predictedUs > 0) line.add("planner_us", plan.predictedUs, 3);
+  if (timing.us > 0) line.add("algbw_gbps", static_cast<double>(point.bytes) / timing.us / 1e3, 3);
   if (traffic > 0) line.add("traffic", traffic, 0);
-  if (traffic > 0 && copyGbps() > 0) line.add("of_copy", traffic / timing.us / 1e3 / copyGbps(), 4);
+  if (traffic > 0 && timing.us > 0 && copyGbps() > 0) line.add("of_copy", traffic / timing.us / 1e3 / copyGbps(), 4);
   if (wrong >= 0) line.add("wrong", wrong);
   line.print();
+}
+
+// What an operation finds where others have used the device meanwhile: each rank overwrites a part of more than the
+// device's cache before it, and the time of that is taken off. What lies in the cache of a multiprocessor's
+// instructions stays, as far as the driver's own kernel leaves it.
+class Cold {
+ public:
+  Cold(Rank& rank, std::size_t bytes) : rank_(rank), bytes_(bytes / static_cast<std::size_t>(rank.ranks)) {
+    check(driver().cuMemAlloc(&memory_, bytes_), "cuMemAlloc");
+  }
+  ~Cold() {
+    rank_.synchronize();
+    rank_.meeting.wait();  // freeing waits for the device
+    check(driver().cuMemFree(memory_), "cuMemFree");
+    rank_.meeting.wait();
+  }
+  Cold(const Cold&) = delete;
+  void overwrite() const { check(driver().cuMemsetD8Async(memory_, 1, bytes_, rank_.stream), "cuMemsetD8Async"); }
+
+ private:
+  Rank& rank_;
+  std::size_t bytes_;
+  CUdeviceptr memory_ = 0;
+};
+
+Timing timedCold(Rank& rank, const Point& point, const std::function<void()>& enqueue) {
+  const Cold cold(rank, point.overwritten);
+  const Timing alone = timed(rank, point.way, point.budgetMs, [&] { cold.overwrite(); });
+  Timing both = timed(rank, point.way, point.budgetMs, [&] { cold.overwrite(), enqueue(); });
+  both.us -= alone.us;  // may come out negative where noise is more than the operation: then that is what was found
+  both.leastUs -= alone.leastUs;
+  return both;
 }
 
 // Collective over the ranks, as all that follows.
@@ -107,16 +151,20 @@ void measureAllReduce(Rank& rank, const Buffers& buffers, const Point& point) {
   nowMeasuring(point.text(rank.ranks));
   const std::string wish = point.algorithm == "auto" ? "" : "all_reduce:" + point.algorithm;
   check(koloCommSetAlgorithm(rank.comm, wish.c_str()), "koloCommSetAlgorithm");
-  const std::size_t count = point.bytes / sizeof(float);
+  const std::size_t count = point.bytes / buffers.elementBytes();
+  const auto enqueue = [&] {
+    check(
+        koloAllReduce(buffers.send(), buffers.recv(), count, buffers.datatype(), koloSum, rank.comm, rank.koloStream()),
+        "koloAllReduce");
+  };
   buffers.spoil();
-  const Timing timing = timed(rank, point.way, point.budgetMs, [&] {
-    check(koloAllReduce(buffers.send(), buffers.recv(), count, koloFloat32, koloSum, rank.comm, rank.koloStream()),
-          "koloAllReduce");
-  });
+  const Timing timing =
+      point.overwritten > 0 ? timedCold(rank, point, enqueue) : timed(rank, point.way, point.budgetMs, enqueue);
   const int wrong = static_cast<int>(rank.meeting.most(rank.number, buffers.wrongSums(point.bytes)));
-  const koloPlan_t plan = planOf(rank, point, koloCollectiveAllReduce, count);
-  print(rank, point, timing, plan.algorithm,
-        trafficOf(plan.algorithm, plan.zeroCopy != 0, rank.ranks, static_cast<double>(point.bytes)), wrong);
+  const koloPlan_t plan = planOf(rank, point, koloCollectiveAllReduce, count, buffers.datatype());
+  print(rank, point, timing, plan,
+        trafficOf(plan.algorithm, plan.zeroCopy != 0, rank.ranks, static_cast<double>(point.bytes)), wrong,
+        buffers.datatype());
 }
 
 void measureLatency(const Options& options) {
@@ -174,6 +222,34 @@ void measureBandwidth(const Options& options) {
   }
 }
 
+// The planner's choice as a graph has it, without what launches cost the host: where two figures differ by one thing.
+void measureGraph(const Options& options) {
+  const std::vector<std::size_t> sizes =
+      options.quick ? std::vector<std::size_t>{8, 8 * kKiB}
+                    : std::vector<std::size_t>{8, 8 * kKiB, 64 * kKiB, kMiB, 16 * kMiB, 256 * kMiB};
+  for (const int ranks : options.rankCounts()) {
+    nowMeasuring("graph: making " + std::to_string(ranks) + " ranks");
+    onThreads({.device = options.device, .ranks = ranks}, [&](Rank& rank) {
+      for (const koloDataType_t datatype : {koloFloat32, koloBfloat16}) {
+        for (const bool registered : {true, false}) {
+          const Buffers buffers(rank, sizes.back(), registered, datatype);
+          for (const std::size_t bytes : sizes) {
+            for (const std::size_t overwritten : {std::size_t{0}, (options.quick ? 1 : 256) * kMiB}) {
+              measureAllReduce(rank, buffers,
+                               {.section = "graph",
+                                .registered = registered,
+                                .overwritten = overwritten,
+                                .way = Way::kGraph,
+                                .bytes = bytes,
+                                .budgetMs = options.budgetMs(60)});
+            }
+          }
+        }
+      }
+    });
+  }
+}
+
 // One call of a collective; `count` elements are in a rank's larger buffer.
 koloResult_t call(koloCollective_t collective, const Rank& rank, const Buffers& buffers, std::size_t count) {
   const bool isDivided = !test::isBarrier(collective) && test::rowOf(collective).isDivided();
@@ -205,8 +281,7 @@ void measureCollectives(const Options& options) {
           const Timing timing =
               timed(rank, way, point.budgetMs, [&] { check(call(collective, rank, buffers, count), "the call"); });
           const koloPlan_t plan = planOf(rank, point, collective, divided ? count / 4 : count);
-          print(rank, point, timing, plan.algorithm,
-                leastTrafficOf(point.collective, 4, static_cast<double>(point.bytes)), -1);
+          print(rank, point, timing, plan, leastTrafficOf(point.collective, 4, static_cast<double>(point.bytes)), -1);
         }
       }
     }
@@ -240,7 +315,7 @@ void measureMessages(const Options& options) {
             timed(rank, way, point.budgetMs, [&] { rank.number == 0 ? (give(), take()) : (take(), give()); });
         timing.us /= 2;
         timing.leastUs /= 2;
-        print(rank, point, timing, "", 2 * static_cast<double>(bytes), -1);
+        print(rank, point, timing, koloPlan_t{}, 2 * static_cast<double>(bytes), -1);
       }
     }
   });
@@ -336,9 +411,12 @@ int measure(const Options& options) {
   if (!found.ok()) fail(found.status().message());
   if (options.has("memory")) measureMemory(options);  // first, before others have taken some
   measureCopy(options);
+  if (options.has("micro")) measureMicro(options);
   if (options.has("waits")) measureWaits(options);
   if (options.has("latency")) measureLatency(options);
   if (options.has("bandwidth")) measureBandwidth(options);
+  if (options.has("graph")) measureGraph(options);
+  if (options.has("nccl")) measureNccl(options);
   if (options.has("collectives")) measureCollectives(options);
   if (options.has("messages")) measureMessages(options);
   if (options.has("gpudirect")) tryGpuDirect(options);
@@ -394,6 +472,7 @@ int main(int argc, char** argv) {
   std::fprintf(
       stderr,
       "usage: kolo-gpu-measure [--mock] [--quick] [--device N] [--ranks N,N...] "
-      "[--sections copy,waits,memory,latency,bandwidth,collectives,messages,gpudirect,backpressure,processes]\n");
+      "[--sections "
+      "copy,waits,memory,micro,latency,bandwidth,graph,nccl,collectives,messages,gpudirect,backpressure,processes]\n");
   return 2;
 }

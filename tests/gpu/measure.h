@@ -64,4 +64,12 @@ void measureWaits(const Options& options);
 void measureMemory(const Options& options);
 void tryGpuDirect(const Options& options);
 
+// ---- measure_micro.cc: one thing at a time, by kernels of its own (tests/gpu_probe)
+
+void measureMicro(const Options& options);
+
+// ---- measure_nccl.cc: NCCL beside Kolo
+
+void measureNccl(const Options& options);
+
 }  // namespace kolo::test

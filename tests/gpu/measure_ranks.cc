@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <new>
 #include <thread>
@@ -36,10 +38,14 @@ std::string g_measuring;
 
 CUdeviceptr address(const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
 
-// Small whole numbers, whose sums are exact.
-float input(int rank, std::size_t at) {
-  const std::size_t place = at % (kPattern / sizeof(float));
-  return static_cast<float>((place * 7 + place / 1021 + static_cast<std::size_t>(rank) * 31) % 127);
+// Small whole numbers, whose sums by as many ranks as there can be are exact, those of bfloat16 too.
+float input(int rank, std::size_t place) {
+  return static_cast<float>((place * 7 + place / 1021 + static_cast<std::size_t>(rank) * 31) % 16);
+}
+
+// A bfloat16 is the upper half of a float that it can hold.
+std::uint32_t bitsOf(float value, std::size_t elementBytes) {
+  return std::bit_cast<std::uint32_t>(value) >> (32 - 8 * elementBytes);
 }
 
 double microsecondsSince(Clock::time_point begin) {
@@ -244,8 +250,8 @@ bool onProcesses(const Setup& setup, const std::function<void(Rank&)>& body) {
   return good;
 }
 
-Buffers::Buffers(Rank& rank, std::size_t bytes, bool registered)
-    : rank_(rank), bytes_(bytes), registered_(registered), send_(allocate()), recv_(allocate()) {
+Buffers::Buffers(Rank& rank, std::size_t bytes, bool registered, koloDataType_t datatype)
+    : rank_(rank), bytes_(bytes), registered_(registered), datatype_(datatype), send_(allocate()), recv_(allocate()) {
   fill();
   if (registered) {
     check(koloWindowRegister(rank.comm, send_, bytes, &sendWindow_), "koloWindowRegister");
@@ -288,11 +294,14 @@ void Buffers::free(void* memory) const {
 
 // The pattern's copy is doubled until it fills the buffer.
 void Buffers::fill() const {
-  std::vector<float> pattern(std::min(kPattern, bytes_) / sizeof(float));
-  for (std::size_t i = 0; i < pattern.size(); ++i) pattern[i] = input(rank_.number, i);
-  std::size_t done = pattern.size() * sizeof(float);
+  std::vector<unsigned char> pattern(std::min(kPattern, bytes_) / elementBytes() * elementBytes());
+  for (std::size_t i = 0; i < pattern.size() / elementBytes(); ++i) {
+    const std::uint32_t bits = bitsOf(input(rank_.number, i), elementBytes());
+    std::memcpy(pattern.data() + i * elementBytes(), &bits, elementBytes());
+  }
+  std::size_t done = pattern.size();
   check(driver().cuMemcpyHtoDAsync(address(send_), pattern.data(), done, rank_.stream), "cuMemcpyHtoDAsync");
-  while (done + sizeof(float) <= bytes_) {
+  while (done + elementBytes() <= bytes_) {
     const std::size_t next = std::min(done, bytes_ - done);
     check(driver().cuMemcpyDtoDAsync(address(send_) + done, address(send_), next, rank_.stream), "cuMemcpyDtoDAsync");
     done += next;
@@ -307,17 +316,17 @@ void Buffers::spoil() const {
 
 int Buffers::wrongSums(std::size_t bytes) const {
   int wrong = 0;
-  const std::size_t count = bytes / sizeof(float), looked = std::min(bytes, kLookedAt) / sizeof(float);
-  std::vector<float> found(looked);
+  const std::size_t count = bytes / elementBytes(), looked = std::min(bytes, kLookedAt) / elementBytes();
+  std::vector<unsigned char> found(looked * elementBytes());
   for (const std::size_t first : {std::size_t{0}, count - looked}) {
-    check(driver().cuMemcpyDtoHAsync(found.data(), address(recv_) + first * sizeof(float), looked * sizeof(float),
-                                     rank_.stream),
+    check(driver().cuMemcpyDtoHAsync(found.data(), address(recv_) + first * elementBytes(), found.size(), rank_.stream),
           "cuMemcpyDtoHAsync");
     rank_.synchronize();
     for (std::size_t i = 0; i < looked; ++i) {
       float expected = 0;
-      for (int rank = 0; rank < rank_.ranks; ++rank) expected += input(rank, first + i);
-      if (!(found[i] == expected)) ++wrong;
+      for (int rank = 0; rank < rank_.ranks; ++rank) expected += input(rank, (first + i) % (kPattern / elementBytes()));
+      const std::uint32_t bits = bitsOf(expected, elementBytes());
+      if (std::memcmp(found.data() + i * elementBytes(), &bits, elementBytes()) != 0) ++wrong;
     }
   }
   return wrong;

@@ -71,12 +71,14 @@ void onThreads(const Setup& setup, const std::function<void(Rank&)>& body);
 // One rank's two buffers: in windows, or ordinary memory without. Made and destroyed by all ranks together.
 class Buffers {
  public:
-  Buffers(Rank& rank, std::size_t bytes, bool registered);
+  Buffers(Rank& rank, std::size_t bytes, bool registered, koloDataType_t datatype = koloFloat32);  // or bfloat16
   ~Buffers();
   Buffers(const Buffers&) = delete;
 
   void* send() const { return send_; }
   void* recv() const { return recv_; }
+  koloDataType_t datatype() const { return datatype_; }
+  std::size_t elementBytes() const { return datatype_ == koloFloat32 ? 4 : 2; }
   void spoil() const;  // recv, so that what is not written is found
   // How many of the elements looked at (the first and last of `bytes`) are not the sum of all ranks' inputs.
   int wrongSums(std::size_t bytes) const;
@@ -89,6 +91,7 @@ class Buffers {
   Rank& rank_;
   std::size_t bytes_;
   bool registered_;
+  koloDataType_t datatype_;
   void *send_ = nullptr, *recv_ = nullptr;
   koloWindow_t sendWindow_ = nullptr, recvWindow_ = nullptr;
 };

@@ -10,6 +10,7 @@
 #include "emulated/emulated_team.h"
 #include "executor/cuda/block_main.h"
 #include "executor/cuda/resident.h"
+#include "gpu_probe/probe.h"
 #include "mock_cuda/world.h"
 
 namespace kolo::test::mock {
@@ -167,6 +168,32 @@ void moveLine(const Grid& grid, device::Counter* const& to, const device::Counte
   }
 }
 
+class MockProbePlatform : public MockPlatform {
+ public:
+  using MockPlatform::MockPlatform;
+
+  // A packet is whole here because its number is stored last.
+  void storePacket(unsigned char* to, device::Pack pack) {
+    auto* const words = reinterpret_cast<device::Counter*>(to);
+    device::storeRelaxed(words[0], pack.words[0]);
+    device::storeRelease(words[1], pack.words[1]);  // [packet]
+  }
+  device::Pack loadPacket(const unsigned char* from) {
+    const auto* const words = reinterpret_cast<const device::Counter*>(from);
+    const std::uint64_t number = device::loadAcquire(words[1]);  // [packet]
+    return {{device::loadRelaxed(words[0]), number}};
+  }
+  void reduce(const device::BlockIndex& index, koloDataType_t datatype, const device::ReduceArgs& args) {
+    executor::reduceInBlock(index, datatype, device::ReduceOp::kSum, args);
+  }
+};
+
+void runProbes(const Grid& grid, const ProbeParams& probe) {
+  const Control none{};
+  eachThread<MockProbePlatform>(
+      grid, none, [&](MockProbePlatform& platform, int block, SharedBlock&) { runProbe(platform, probe, block); });
+}
+
 // Of a function void(const Grid&, const Parameter&...): its parameters are the kernel's.
 template <auto run>
 struct Prepared;
@@ -189,6 +216,7 @@ constexpr std::array kKernels = {
     Kernel{"koloRunLists", Prepared<runLists>::kBytes, Prepared<runLists>::prepare},
     Kernel{"koloRunBlocks", Prepared<runBlocks>::kBytes, Prepared<runBlocks>::prepare},
     Kernel{"koloMoveLine", Prepared<moveLine>::kBytes, Prepared<moveLine>::prepare},
+    Kernel{"koloProbe", Prepared<runProbes>::kBytes, Prepared<runProbes>::prepare},
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "mock_cuda/world.h"
 
 extern "C" const unsigned char koloKernels[], koloKernelsText[];  // the images that the library loads
+extern "C" const unsigned char koloProbeKernels[];                // and that tests/gpu_probe has
 
 namespace kolo::test::mock {
 
@@ -208,7 +209,7 @@ void addDevices(drivers::CudaDriver& d) {
 
 void addModules(drivers::CudaDriver& d) {
   d.cuModuleLoadData = [](CUmodule* module, const void* image) {
-    if (image != koloKernels && image != koloKernelsText) return CUDA_ERROR_INVALID_IMAGE;
+    if (image != koloKernels && image != koloKernelsText && image != koloProbeKernels) return CUDA_ERROR_INVALID_IMAGE;
     if (currentDevice() < 0) return CUDA_ERROR_INVALID_CONTEXT;
     if (image == koloKernels && currentDevice() == world->properties.assembledDevice)
       return CUDA_ERROR_NO_BINARY_FOR_GPU;

@@ -109,6 +109,7 @@ def pack(build, folder, env, mock):
     there = [name for name in wanted if (build / name).is_file()]
     for name in set(wanted) - set(there):
         print(f"not built, and so left out: {name}")
+    there += [name for name in [building.NCCL] if (build / name).is_file()]
     libraries = libraries_used([build / name for name in there], env)
     about = {"commit": source.commit(), "sources": source.digest()}
     with (

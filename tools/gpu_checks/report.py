@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from gpu_checks.figures import WAYS, find, is_failure, number, size_text
+from gpu_checks.predictions import PLANNER, constants
 from gpu_checks.verdicts import peer_comparisons
 
 OUTPUT_SHOWN = 40  # lines of a section that failed
@@ -14,6 +15,12 @@ TEXT_COLUMNS = {
     "measured",
     "source",
     "step",
+    "memory",
+    "by",
+    "mover",
+    "datatype",
+    "constant",
+    "said",
     "call",
     "section",
     "result",
@@ -92,6 +99,57 @@ def latency_tables(figures):
             rows,
         )
     return tables
+
+
+def graph_tables(figures):
+    """Each figure of a graph beside the planner's prediction, and beside NCCL's."""
+    measured = [figure for figure in figures if figure["section"] == "graph" and "us" in figure]
+    tables = []
+    for ranks in counts(figures, "graph", "ranks"):
+        points = dict.fromkeys(
+            (figure["datatype"], figure["buffers"], figure["bytes"]) for figure in measured if figure["ranks"] == ranks
+        )
+        rows = []
+        for datatype, buffers, size in points:
+            point = {"ranks": ranks, "datatype": datatype, "buffers": buffers, "bytes": size, "way": "graph"}
+            warm = find(figures, section="graph", caches="warm", **point)
+            cold = find(figures, section="graph", caches="cold", **point)
+            nccl = find(figures, section="nccl", **point)
+            us, planned = warm and warm["us"], warm and warm.get("planner_us")
+            rows.append(
+                [
+                    datatype,
+                    buffers,
+                    size_text(size),
+                    warm["plan"] if warm else "-",
+                    number(us),
+                    number(planned),
+                    number(us / planned if us and planned else None),
+                    number(cold and cold["us"]),
+                    number(nccl and nccl["us"]),
+                    number(nccl["us"] / us if nccl and us else None),
+                    number(warm and warm.get("algbw_gbps"), 1),
+                    number(warm and warm.get("of_copy")),
+                ]
+            )
+        tables += table(
+            f"all_reduce in a graph, {ranks} ranks (threads), the planner's choice, in us; planned: what the planner predicts;\n"
+            "cold: with the device's cache overwritten before each call; NCCL / Kolo: how many times faster Kolo is",
+            ["datatype", "buffers", "size", "choice", "us", "planned us", "us / planned", "cold us", "NCCL us", "NCCL / Kolo",
+             "GB/s", "of copy"],
+            rows,
+        )
+    return tables
+
+
+def said_tables(figures):
+    """What sections say beside figures: what they lack, versions, checks."""
+    said = [
+        [figure["section"], ", ".join(f"{key} {value}" for key, value in figure.items() if key != "section")]
+        for figure in figures
+        if figure["section"] in ("torch", "nccl", "backend") and "us" not in figure
+    ]
+    return table("what the peers and the backend for PyTorch say of themselves", ["section", "said"], said)
 
 
 def bandwidth_tables(figures):
@@ -180,15 +238,8 @@ def peer_tables(figures):
         "ratio: how many times faster Kolo is. Without MPS processes take turns on the device. Kolo's ranks that are threads do not,\n"
         "and stand in the last column for themselves"
     )
-    tables = table(
-        title, ["MPS", "ranks", "size", "torch one_shot", "torch two_shot", "Kolo", "ratio", "Kolo as threads"], rows
-    )
-    said = [
-        [", ".join(f"{key} {value}" for key, value in figure.items() if key != "section")]
-        for figure in figures
-        if figure["section"] == "torch" and "us" not in figure
-    ]
-    return tables + table("what PyTorch's peer says of itself", ["said"], said)
+    heads = ["MPS", "ranks", "size", "torch one_shot", "torch two_shot", "Kolo", "ratio", "Kolo as threads"]
+    return table(title, heads, rows)
 
 
 def gpu_direct_tables(figures):
@@ -227,6 +278,37 @@ def waits_table(figures):
 def memory_table(figures):
     rows = [[figure["step"], number(figure["taken_mib"], 1)] for figure in figures if figure["section"] == "memory"]
     return table("memory of the device, by what each step takes of it", ["step", "MiB"], rows)
+
+
+def micro_tables(figures):
+    """What a device takes for one thing alone."""
+    found = [figure for figure in figures if figure["section"] == "micro"]
+
+    def of(what, **wanted):
+        return [one for one in found if one["what"] == what and all(one[key] == value for key, value in wanted.items())]
+
+    fences = [[one["place"], one["stores"], number(one["beside_us"], 3), number(one["us"], 3)] for one in of("fence")]
+    tables = table("a fence for the whole system behind the stores of a block", ["memory", "stores of a thread", "us without", "fence us"], fences)
+    hops = [[one["place"], one["by"], number(one["us"], 3)] for one in of("hop")]
+    tables += table("from one block to another, one way", ["memory", "by", "us"], hops)
+    calls = [[one["call"], number(one["us"], 3), number(one["host_us"], 3)] for one in of("call")]
+    tables += table("calls of the driver back to back: until the device is done, and until they return", ["call", "us", "host us"], calls)
+    for place in ["device", "host"]:
+        movers = of("copy", place=place) + of("fold", place=place)
+        grids = sorted({one["blocks"] for one in movers})
+        kinds = dict.fromkeys((one["what"], one.get("datatype", "-"), one["sources"]) for one in movers)
+        rate = {(one["what"], one.get("datatype", "-"), one["sources"], one["blocks"]): one["gbps"] for one in movers}
+        rows = [[*kind, *(number(rate.get((*kind, blocks)), 1) for blocks in grids)] for kind in kinds]
+        title = f"GB/s read and written by so many blocks, out of the {place}'s memory"
+        tables += table(title, ["mover", "datatype", "sources", *map(str, grids)], rows)
+    return tables
+
+
+def constants_table(document):
+    rows = [[name, number(now), number(measured)] for name, now, measured in constants(document)]
+    measured = any(row[2] != "-" for row in rows)
+    title = f"constants of the planner, as {PLANNER} has them and as they were measured (-: not here)"
+    return table(title, ["constant", "now", "measured"], rows if measured else [])
 
 
 def expected_table(document):
@@ -294,11 +376,15 @@ def tables(document):
                 for size in sorted({figure["bytes"] for figure in copies})
             ],
         ),
+        *constants_table(document),
         *memory_table(figures),
+        *micro_tables(figures),
         *waits_table(figures),
+        *graph_tables(figures),
         *latency_tables(figures),
         *bandwidth_tables(figures),
         *peer_tables(figures),
+        *said_tables(figures),
         *other_tables(figures),
         *gpu_direct_tables(figures),
     ]

@@ -14,6 +14,7 @@ TAGS = ["processes", "capture", "resident", "messages", "posted", "many"]
 # As if no rank could map another one's memory; windows are staged there.
 LATE = {"KOLO_TRANSPORTS": "late,shm", "KOLO_TEST_LATE_PER_HOST": "1", "KOLO_TEST_CONNECT_ALL_RANKS": "1000"}
 MPS = {"mps": True}  # of figures
+NCCL = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}  # several ranks on one device, since 2.30
 OTHERS = {"CUDA_MODULE_LOADING": None, "CUDA_DEVICE_MAX_CONNECTIONS": None}  # as PyTorch finds them, which has thousands of kernels
 
 
@@ -41,6 +42,8 @@ class Place:
         self.mps_folder, self.mps_runs = None, False
         self.env["KOLO_TEST_MARKS"] = "1"  # tests say their names, and print line by line
         self.env["KOLO_TEST_LATE_PLUGIN"] = str(build / building.LATE_PLUGIN)
+        if (build / building.NCCL).is_file():
+            self.env["KOLO_PEER_NCCL"] = str(build / building.NCCL)
         if not self.mock:
             self.env["KOLO_TEST_GPU"] = options.device
             self.env["KOLO_TEST_ALL"] = "1"  # with all numbers of ranks
@@ -114,6 +117,13 @@ def kolo_perf(*more):
 
 def torch_peer(seconds):
     return lambda place: [sys.executable, ROOT / "tools/gpu-torch-peer", "--device", place.device, "--seconds", seconds]
+
+
+def torch_backend(place):
+    """With the kolo_torch of the build, or that of the machine's Python."""
+    command = [sys.executable, ROOT / "tools/gpu-torch-backend", "--device", f"cuda:{place.device}"]
+    found = place.build / "src/torch"
+    return ["env", f"PYTHONPATH={found}", *command] if found.is_dir() else command
 
 
 ALONE = "[gpu][single]"
@@ -198,10 +208,13 @@ FIRST = [
     Section("kolo-info", 1, 2, 15, lambda place: [place.program("tools/kolo-info")]),
     Section("driver waits", 1, 4, 15, measure("waits"), changes={"CUDA_MODULE_LOADING": "LAZY"}),
     Section("memory taken", 1, 4, 15, measure("memory"), changes={"CUDA_MODULE_LOADING": None}),
+    Section("micro-probe", 1, 30, 45, measure("micro")),
     Section("smoke sums", 1, 6, 15, of_collectives("GPU: sums of what each rank scales")),
-    Section("tests collectives", 1, 60, 90, of_collectives("[gpu]~[posted]~[many]")),
-    Section("figures latency", 1, 40, 60, measure("latency", "--ranks", "4,2")),
-    Section("figures bandwidth", 1, 50, 60, measure("bandwidth", "--ranks", "4,2")),
+    Section("tests collectives", 1, 60, 90, of_collectives("[gpu]~[posted]~[many]~[lists]")),
+    Section("figures graph", 1, 45, 70, measure("graph", "--ranks", "4,2")),
+    Section("figures latency", 1, 20, 40, measure("latency", "--ranks", "4")),
+    Section("figures bandwidth", 1, 25, 40, measure("bandwidth", "--ranks", "4")),
+    Section("peer nccl", 1, 40, 60, measure("nccl", "--ranks", "2"), changes=NCCL),
     Section("MPS begins", 1, 2, 20, mps_begins, device=True, without=not_asked_for_mps),
     Section("MPS figures processes", 1, 30, 45, measure("processes"), device=True, without=no_mps, mark=MPS),
     Section("MPS peer torch", 1, 55, 65, torch_peer(45), device=True, without=no_mps, mark=MPS, changes=OTHERS),
@@ -209,6 +222,8 @@ FIRST = [
     Section("figures gpudirect", 1, 3, 15, measure("gpudirect")),
 ]
 SECOND = [
+    Section("torch backend", 2, 30, 60, torch_backend, device=True, changes=OTHERS),
+    Section("tests lists", 2, 30, 45, of_collectives("[gpu]~[posted]~[many][lists]")),
     Section("tests capture", 2, 25, 40, of_devices("[capture]")),
     Section("tests messages", 2, 25, 40, of_devices("[messages]")),
     Section("tests resident", 2, 40, 60, of_devices("[resident]")),
@@ -226,8 +241,8 @@ LATER = [
     Section("figures processes", 3, 50, 60, measure("processes")),
     Section("kolo-perf threads", 3, 40, 60, kolo_perf("--threads")),
     Section("kolo-perf processes", 3, 40, 60, kolo_perf()),
-    Section("many ranks bandwidth", 3, 20, 40, measure("bandwidth", "--ranks", "8")),
-    Section("many ranks latency", 3, 20, 40, measure("latency", "--ranks", "8")),
+    Section("other ranks bandwidth", 3, 45, 70, measure("bandwidth", "--ranks", "2,8")),
+    Section("other ranks latency", 3, 40, 60, measure("latency", "--ranks", "2,8")),
     Section("many ranks", 3, 30, 45, of_devices("[many]")),
     Section("many ranks collectives", 3, 20, 40, of_collectives("[gpu][many]")),
     *(sanitized(tool, 3) for tool in ["racecheck", "synccheck"]),

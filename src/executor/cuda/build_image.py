@@ -126,6 +126,7 @@ def main():
     parser.add_argument("--text", required=True, help="the image of PTX")
     parser.add_argument("--resources", required=True)
     parser.add_argument("--assembly", required=True, help="source file that holds both images as data")
+    parser.add_argument("--symbol", default="koloKernels", help="what they are called there; that of PTX ends in Text")
     parser.add_argument("source")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(AT_ONCE) as pool:
@@ -135,7 +136,7 @@ def main():
     found = {f"sm_{architecture}": resources(log) for architecture, (_, log) in zip(options.architectures, done)}
     Path(options.resources).write_text(report(found))
     # Written anew with each image, so that it is assembled again.
-    images = {"koloKernels": options.image, "koloKernelsText": options.text}
+    images = {options.symbol: options.image, options.symbol + "Text": options.text}
     texts = [ASSEMBLY.format(symbol=symbol, image=Path(image).resolve()) for symbol, image in images.items()]
     Path(options.assembly).write_text("".join(texts) + NO_STACK)
 
