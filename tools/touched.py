@@ -32,7 +32,7 @@ TABLE = {
     "gpu-posted": ["src/gpu", "src/executor/cuda", "tests/gpu", "tests/mock_cuda", "tests/emulated"],
     "gpu-kernels": ["src/algorithms", "src/device", "src/executor/cuda", "tests/gpu/check_kernels.py"],
     "gpu-older": ["src/executor/cuda", "src/drivers/cuda", "tests/gpu/versions_test.cc", "tests/mock_cuda"],
-    "gpu-measure": ["tests/gpu/measure", "tools/gpu_checks"],
+    "gpu-measure": ["tests/gpu/measure", "tests/gpu_probe", "tools/gpu_checks"],
     "gpu-checks": ["tests/gpu/check_gpu_checks.py", "tools/run-gpu-checks", "tools/gpu_checks"],
 }
 

@@ -169,7 +169,7 @@ def check_expectations():
         return {**point, "resident": resident, "us": us}
 
     latency, resident = "8 KiB, 4 ranks, launched, back to back", "the resident kernel beside launches"
-    kernels, smoke, waits = "the kernels beside it", "all smoke sections pass", "no other call of the driver waits"
+    kernels, smoke, waits = "the kernels beside it", "smoke test, collectives", "no other call of the driver waits"
     memory = {"section": "memory", "step": "kernels", "taken_mib": 400}
     free, event = ({"section": "waits", "call": call, "waits": True} for call in ["cuMemFree", "cuEventRecord"])
     for text, seen, wanted in [
@@ -182,8 +182,8 @@ def check_expectations():
         (resident, document(at(8, False)), None),
         (kernels, document(memory), True),
         (kernels, document({**memory, "taken_mib": 1300}), False),
-        (smoke, document(smoke_sums="passed", smoke_latency="passed"), True),
-        (smoke, document(smoke_sums="passed", smoke_latency="FAILED: 1"), False),
+        (smoke, document(smoke_sums="passed", figures_graph="passed"), True),
+        (smoke, document(smoke_sums="passed", figures_graph="FAILED: 1"), False),
         (smoke, document(smoke_sums="skipped: no time is left"), None),
         (waits, document(free), True),
         (waits, document(free, event), False),

@@ -233,7 +233,7 @@ class Movers {
     if (found != sumBits(datatype.datatype, sources)) fail("the sum is wrong");
   }
 
-  static constexpr std::size_t kMostOfABlock = 32 * kMiB;
+  static constexpr std::size_t kMostOfABlock = 128 * kMiB;  // with what is written, more than the device's cache
 
   const MicroProbe& probe_;
   bool onHost_;

@@ -3,6 +3,7 @@
 Without KOLO_TEST_ALL in the environment: none of it. Launchers that are not installed are passed over, with the reason.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -87,6 +88,13 @@ class Launchers(unittest.TestCase):
         status, output = torchrun(EACH_WAY, count=COUNT)
         self.assertEqual(status, 0, output)
         self.assertEqual(ways_of(output), list(train_by.WAYS), output)
+
+    def test_the_checks_of_a_gpu_on_the_cpu(self):
+        script = pathlib.Path(__file__).resolve().parents[2] / "tools/gpu-torch-backend"
+        output = self.output_of([sys.executable, script, "--device", "cpu", "--quick"], self.environment())
+        said = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+        self.assertEqual([line["check"] for line in said if "check" in line][-1], "ddp_step", output)
+        self.assertEqual([line["bytes"] for line in said if "us" in line], [8192], output)
 
     def test_mpirun_of_openmpi(self):
         self.check(launchers.OpenMpi())

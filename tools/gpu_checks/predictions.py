@@ -143,7 +143,7 @@ ROWS = [
     Row("a block's copy, bytes read and written", micro("gbps", what="copy", place="device", blocks=1), 80, 140, "GB/s", "F12, 4: 40 one way here, 65 in NCCL's model"),
     Row("bfloat16 beside float32, sums of 4 sources", ratio(sums("bfloat16"), sums("float32")), 0.85, None, "", "F5, with the sums of today"),
     Row("no other call of the driver waits for a kernel that runs", others_do_not_wait, 1, 1, None, "2, first minute", 0.75),
-    Row("all smoke sections pass", passed("smoke"), 1, 1, None, "2, first minute", 0.45),
+    Row("smoke test, collectives' tests and figures pass at the first try", passed("smoke", "tests collectives", "figures"), 1, 1, None, "2, first minute", 0.45),
     Row("the sanitizer's memcheck launches the kernels, and finds nothing", passed("sanitizer memcheck"), 1, 1, None, "1, finding 6", 0.6),
     Row("two_shot of 256 MiB, 4 ranks: its own traffic beside the copy's", two_shot("two_shot", 4), 0.85, None, "", TARGET, 0.65),
     *(
