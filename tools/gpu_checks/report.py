@@ -325,7 +325,7 @@ def expected_table(document):
         for entry in document["verdicts"]
     ]
     heads = ["target", "expected", "measured", "holds", "chance", "source"]
-    return table("what was expected, and what is (chance: that it would hold, as guessed before)", heads, rows)
+    return table("what was expected, and what is (chance: that it would hold, as guessed before; sources: gpu_checks/predictions.py)", heads, rows)
 
 
 def summary(document):
@@ -343,7 +343,7 @@ def summary(document):
 
 def title(document):
     mocked = " (mocked: the times mean nothing)" if document["mocked"] else ""
-    return f"Kolo on a GPU{mocked}, {document['date']}"
+    return f"Kolo on a GPU{mocked}, {document['date'][:16].replace('T', ' ')}"
 
 
 def tables(document):

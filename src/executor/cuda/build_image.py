@@ -125,8 +125,8 @@ def main():
     parser.add_argument("--image", required=True)
     parser.add_argument("--text", required=True, help="the image of PTX")
     parser.add_argument("--resources", required=True)
-    parser.add_argument("--assembly", required=True, help="source file that holds both images as data")
-    parser.add_argument("--symbol", default="koloKernels", help="what they are called there; that of PTX ends in Text")
+    parser.add_argument("--assembly", required=True, help="source file that holds both images as data, as SYMBOL and SYMBOLText")
+    parser.add_argument("--symbol", default="koloKernels")
     parser.add_argument("source")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(AT_ONCE) as pool:
