@@ -15,13 +15,13 @@
 // of gpudirect: dma_buf, peer_memory, orders_writes (what the driver says of the device), exported (of an arena, as a
 // dma-buf: its bytes; 0:
 //   not), export_us, why (not)
-// of memory: step, taken_mib (of the device, by all that run on it, beyond the step before)
-// of micro: what (fence, hop, copy, fold, call), place (of the memory: device or host), us; of a fence stores (of each
-// thread) and beside_us (the stores alone); of a hop by (flag or packet); of copy and fold blocks, sources, datatype,
-// gbps (bytes read and written); of a call its name, us (until the device is done) and host_us (until it returned)
-// of waits (tests/gpu/driver_probe.h): call, took_us, waits (for a kernel that ran meanwhile), holds_up (another
-// thread's launch) of backpressure: calls (of each rank), ahead (of them, how many the rank that was first had enqueued
-// when the other began), blocked (it
+// of attributes: what the driver says of the device. of memory: step, taken_mib (of the device, by all that run on it,
+// beyond the step before) of micro: what (fence, hop, copy, fold, call), place (of the memory: device or host), us; of
+// a fence stores (of each thread) and beside_us (the stores alone); of a hop by (flag or packet); of copy and fold
+// blocks, sources, datatype, gbps (bytes read and written); of a call its name, us (until the device is done) and
+// host_us (until it returned) of waits (tests/gpu/driver_probe.h): call, took_us, waits (for a kernel that ran
+// meanwhile), holds_up (another thread's launch) of backpressure: calls (of each rank), ahead (of them, how many the
+// rank that was first had enqueued when the other began), blocked (it
 //   had not got further for a second)
 // Exit status: 1 if something failed, which stderr names, or was wrong.
 #include "measure.h"

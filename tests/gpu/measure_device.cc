@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 
 #include "driver_probe.h"
@@ -58,6 +59,35 @@ class Taking {
   double before_ = 0;
 };
 
+struct NamedAttribute {
+  const char* name;
+  CUdevice_attribute which;
+};
+constexpr std::array kAttributes = {
+    NamedAttribute{"multiprocessors", CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT},
+    NamedAttribute{"l2_bytes", CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE},
+    NamedAttribute{"memory_khz", CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE},
+    NamedAttribute{"memory_bits", CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH},
+    NamedAttribute{"sync_domains", CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT},
+    NamedAttribute{"stream_memory_ops_64", CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS},
+    NamedAttribute{"multicast", CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED},
+    NamedAttribute{"fabric_handles", CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED},
+    NamedAttribute{"file_handles", CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED},
+    NamedAttribute{"mps", CU_DEVICE_ATTRIBUTE_MPS_ENABLED},
+};
+
+// What the driver says of the device; -1: it does not tell.
+void printAttributes(int device) {
+  Line line("attributes");
+  line.add("cuda", drivers::cudaVersionText(driver().version));
+  for (const NamedAttribute& attribute : kAttributes) {
+    int value = -1;
+    if (driver().cuDeviceGetAttribute(&value, attribute.which, device) != CUDA_SUCCESS) value = -1;
+    line.add(attribute.name, value);
+  }
+  line.print();
+}
+
 }  // namespace
 
 double copyGbps() { return g_copyGbps; }
@@ -79,6 +109,7 @@ void measureCopy(const Options& options) {
 void measureMemory(const Options& options) {
   nowMeasuring("memory");
   const CurrentDevice current(options.device);
+  printAttributes(options.device);
   Taking taking;
   taking.step("context");
   const auto gpu = executor::cuda::Gpu::open(options.device);

@@ -147,9 +147,9 @@ def said_tables(figures):
     said = [
         [figure["section"], ", ".join(f"{key} {value}" for key, value in figure.items() if key != "section")]
         for figure in figures
-        if figure["section"] in ("torch", "nccl", "backend") and "us" not in figure
+        if figure["section"] in ("attributes", "torch", "nccl", "backend") and "us" not in figure
     ]
-    return table("what the peers and the backend for PyTorch say of themselves", ["section", "said"], said)
+    return table("what the device, the peers and the backend for PyTorch say of themselves", ["section", "said"], said)
 
 
 def bandwidth_tables(figures):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from gpu_checks import page, report, source, verdicts
+from gpu_checks import page, predictions, report, source, verdicts
 from gpu_checks.figures import is_failure
 
 ROOT = source.ROOT
@@ -174,6 +174,7 @@ class Checks:
             "figures": self.figures,
         }
         document["verdicts"] = verdicts.verdicts(document)
+        document["constants"] = [dict(zip(["name", "now", "measured"], row)) for row in predictions.constants(document)]
         texts = {"json": json.dumps(document, indent=1), "txt": report.text_report(document), "html": page.page(document)}
         for suffix, text in texts.items():
             fresh = self.options.out / f".{self.stem}.{suffix}"
