@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ SCRIPT, BUILD = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
 ROOT = SCRIPT.parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
-from gpu_checks import building, carrying, predictions, sections, source
+from gpu_checks import building, carrying, fatbin, predictions, sections, source
 
 SECTIONS = [
     "machine",
@@ -373,6 +374,34 @@ def check_too_large():
         expect(packed.returncode == 1 and "more than the 60 MiB" in packed.stdout, "too much is packed", packed.stdout)
 
 
+def check_fatbin():
+    """Of a library's code for GPUs only one architecture's stays; what does not fit together is refused."""
+
+    def entry(architecture, code):
+        return struct.pack("<HHIQIIHHI", 2, 0x101, 64, len(code), 0, 0, 0, 0, architecture).ljust(64, b"\1") + code
+
+    def container(*entries):
+        whole = b"".join(entries)
+        return struct.pack("<IHHQ", fatbin.MAGIC, 1, 16, len(whole)) + whole
+
+    codes = {architecture: bytes([architecture]) * 40 for architecture in [80, 90, 100]}
+    whole = bytearray(container(*(entry(*pair) for pair in codes.items())) + bytes(8) + container(entry(100, codes[100])))
+    before = bytes(whole)
+    kept = fatbin.keep_entries(whole, 0, len(whole), 90)
+    expect(kept == 40 and codes[90] in whole, f"{kept} bytes are kept", "")
+    expect(codes[80] not in whole and codes[100] not in whole, "code of others is kept", "")
+    expect(len(whole) == len(before) and whole.count(b"\1" * 30) == 4, "entries are not where they were", "")
+    broken = bytearray(container(entry(90, codes[90])))
+    struct.pack_into("<Q", broken, 16 + 8, 1 << 40)  # the entry's length
+    for data, why in [(broken, "does not fit"), (bytearray(before[:-1]), "reaches beyond")]:
+        try:
+            fatbin.keep_entries(data, 0, len(data), 90)
+        except ValueError as problem:
+            expect(why in str(problem), str(problem), "")
+        else:
+            expect(False, f"no error that it {why}", "")
+
+
 def check_lease():
     """Both parts of a lease, as a whole: in a bare root, each ended by the clock at its command's limit, which neither
     meets. Sections may be late on a slow machine, and fail in no other way."""
@@ -505,6 +534,7 @@ CHECKS = [
     check_test_programs,
     check_alone,
     check_too_large,
+    check_fatbin,
     check_carried,
     check_bare_build,
 ]

@@ -21,7 +21,7 @@ PACKAGES = [
     "libpkgconf3",
 ]
 LATE_PLUGIN = "tests/plugin/kolo-transport-late.so"
-NCCL = "peers/libnccl.so.2"  # of tools/build-nccl-peer; only some builds have it
+NCCL = "peers/libnccl.so.2"  # of tools/take-nccl-peer; only some builds have it
 PERF, PERF_ON_MOCK = "perf/kolo-perf", "tests/mock_cuda/kolo-perf-on-mock"
 TARGETS = [
     "tests/collectives/kolo-collectives",

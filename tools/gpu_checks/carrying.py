@@ -109,7 +109,6 @@ def pack(build, folder, env, mock):
     there = [name for name in wanted if (build / name).is_file()]
     for name in set(wanted) - set(there):
         print(f"not built, and so left out: {name}")
-    there += [name for name in [building.NCCL] if (build / name).is_file()]
     libraries = libraries_used([build / name for name in there], env)
     about = {"commit": source.commit(), "sources": source.digest()}
     with (
@@ -119,6 +118,8 @@ def pack(build, folder, env, mock):
     ):
         for name in there:
             archive.add(stripped(build / name, Path(place)), name)
+        if (build / building.NCCL).is_file():
+            archive.add(build / building.NCCL, building.NCCL)
         for name, path in sorted(libraries.items()):
             archive.add(path.resolve(), f"lib/{name}")
         text = json.dumps(about).encode()

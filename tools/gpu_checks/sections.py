@@ -325,7 +325,7 @@ PARTS = {
     0: Part("--part 0 --deps DEPS --out OUT --export BUILD", COMMAND_SECONDS, "the exception: builds there, for a lease of its own"),
 }
 LEASE = (1, 2)
-PEER = "tools/build-nccl-peer NCCL_SOURCE MESON_FOLDER"
+PEER = "tools/take-nccl-peer LIBRARY MESON_FOLDER"
 PACK = "tools/run-gpu-checks --build MESON_FOLDER --export BUILD"
 
 
@@ -336,7 +336,7 @@ def plan():
         f"ends within its seconds, {COMMAND_SECONDS} at most: a section is cut to the time that is left.",
         "",
         PEER,
-        "    once, for NCCL beside Kolo: with a tree of NCCL 2.30",
+        "    once, for NCCL beside Kolo: with the libnccl.so.2 of NCCL 2.30",
         PACK,
         f"    first, where no GPU is needed: a build with -Dgpu_architectures=90, packed; {carrying.MOST_BYTES >> 20} MiB at most, and",
         "    the parts need python3 alone",
