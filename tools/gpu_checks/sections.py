@@ -208,13 +208,13 @@ FIRST = [
     Section("kolo-info", 1, 2, 15, lambda place: [place.program("tools/kolo-info")]),
     Section("driver waits", 1, 4, 15, measure("waits"), changes={"CUDA_MODULE_LOADING": "LAZY"}),
     Section("memory taken", 1, 4, 15, measure("memory"), changes={"CUDA_MODULE_LOADING": None}),
-    Section("micro-probe", 1, 30, 45, measure("micro")),
+    Section("micro-probe", 1, 15, 40, measure("micro")),
     Section("smoke sums", 1, 6, 15, of_collectives("GPU: sums of what each rank scales")),
     Section("tests collectives", 1, 60, 90, of_collectives("[gpu]~[posted]~[many]~[lists]")),
-    Section("figures graph", 1, 45, 70, measure("graph", "--ranks", "4,2")),
+    Section("figures graph", 1, 30, 60, measure("graph", "--ranks", "4,2")),
     Section("figures latency", 1, 20, 40, measure("latency", "--ranks", "4")),
     Section("figures bandwidth", 1, 25, 40, measure("bandwidth", "--ranks", "4")),
-    Section("peer nccl", 1, 40, 60, measure("nccl", "--ranks", "2"), changes=NCCL),
+    Section("peer nccl", 1, 25, 50, measure("nccl", "--ranks", "2"), changes=NCCL),
     Section("MPS begins", 1, 2, 20, mps_begins, device=True, without=not_asked_for_mps),
     Section("MPS figures processes", 1, 30, 45, measure("processes"), device=True, without=no_mps, mark=MPS),
     Section("MPS peer torch", 1, 55, 65, torch_peer(45), device=True, without=no_mps, mark=MPS, changes=OTHERS),
@@ -239,6 +239,7 @@ LATER = [
     Section("figures backpressure", 3, 8, 30, measure("backpressure")),
     Section("figures messages", 3, 15, 30, measure("messages")),
     Section("figures processes", 3, 50, 60, measure("processes")),
+    Section("peer torch", 3, 55, 65, torch_peer(45), device=True, changes=OTHERS),
     Section("kolo-perf threads", 3, 40, 60, kolo_perf("--threads")),
     Section("kolo-perf processes", 3, 40, 60, kolo_perf()),
     Section("other ranks bandwidth", 3, 45, 70, measure("bandwidth", "--ranks", "2,8")),
@@ -319,8 +320,8 @@ class Part:
 
 
 PARTS = {
-    1: Part("--part 1 --build BUILD --out OUT --mps", 430, "what the figures are, and whether the results are right"),
-    2: Part("--part 2 --build BUILD --out OUT", 350, "at once behind part 1, on the same machine: the other tests"),
+    1: Part("--part 1 --build BUILD --out OUT --mps", 380, "what the figures are, and whether the results are right"),
+    2: Part("--part 2 --build BUILD --out OUT", 400, "at once behind part 1, on the same machine: the other tests"),
     3: Part("--part 3 --build BUILD --out OUT", COMMAND_SECONDS, "a later lease: what the first one has no time for"),
     0: Part("--part 0 --deps DEPS --out OUT --export BUILD", COMMAND_SECONDS, "the exception: builds there, for a lease of its own"),
 }
