@@ -192,6 +192,30 @@ def check_expectations():
         expect(holds(text, seen) is wanted, f"{text}: holds is not {wanted} of {seen}", "")
 
 
+def check_joined():
+    """What one part has measured and the other has not is in the report of both; parts of other sources are refused."""
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as nothing:
+        place = Path(folder)
+        for part, name in [("1", "machine"), ("2", "tests capture")]:
+            subprocess.run(
+                command("--part", part, "--build", nothing, "--only", name, out=place / part), stdout=subprocess.DEVNULL
+            )
+        parts = sorted(place.glob("*/*.json"))
+        other = json.loads(parts[1].read_text())
+
+        def join(out):
+            words = [SCRIPT, "--join", *parts, "--out", out]
+            return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+        done = join(place / "both")
+        expect(done.returncode == 0, "the parts are not joined", done.stdout)
+        both = json.loads(reports_in(place / "both")[".json"])
+        names = [entry["name"] for entry in both["sections"]]
+        expect(names == ["machine", "tests capture"] and both["seconds"] == 780, f"{names} are joined", done.stdout)
+        parts[1].write_text(json.dumps({**other, "sources": "others"}))
+        expect("sources differs" in join(place / "again").stdout, "parts of other sources are joined", "")
+
+
 def check_failures():
     with tempfile.TemporaryDirectory() as nothing:
         status, output, report, _, _ = run("--build", nothing, "--only", ",".join(SECTIONS))
@@ -527,6 +551,7 @@ def check_bare_build():
 CHECKS = [
     check_plan,
     check_expectations,
+    check_joined,
     check_sections,
     check_failures,
     check_hang,

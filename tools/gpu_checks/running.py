@@ -165,7 +165,6 @@ class Checks:
         self.say(f"== {name}: skipped: {why}")
 
     def write(self):
-        """The reports; each is complete at any time."""
         document = {
             **self.about,
             "seconds": self.options.seconds,
@@ -173,10 +172,34 @@ class Checks:
             "sections": self.sections,
             "figures": self.figures,
         }
-        document["verdicts"] = verdicts.verdicts(document)
-        document["constants"] = [dict(zip(["name", "now", "measured"], row)) for row in predictions.constants(document)]
-        texts = {"json": json.dumps(document, indent=1), "txt": report.text_report(document), "html": page.page(document)}
-        for suffix, text in texts.items():
-            fresh = self.options.out / f".{self.stem}.{suffix}"
-            fresh.write_text(text + "\n")
-            fresh.replace(self.options.out / f"{self.stem}.{suffix}")
+        write_reports(document, self.options.out, self.stem)
+
+
+def write_reports(document, folder, stem):
+    """The reports, with what is expected beside what the document has; each is complete at any time."""
+    document["verdicts"] = verdicts.verdicts(document)
+    document["constants"] = [dict(zip(["name", "now", "measured"], row)) for row in predictions.constants(document)]
+    texts = {"json": json.dumps(document, indent=1), "txt": report.text_report(document), "html": page.page(document)}
+    for suffix, text in texts.items():
+        fresh = folder / f".{stem}.{suffix}"
+        fresh.write_text(text + "\n")
+        fresh.replace(folder / f"{stem}.{suffix}")
+
+
+def join(files, folder):
+    """One report out of those of a lease's parts: what one of them has not measured another has."""
+    documents = [json.loads(file.read_text()) for file in files]
+    first = documents[0]
+    for key in ["sources", "mocked"]:
+        if any(document[key] != first[key] for document in documents):
+            raise ValueError(f"{files[0]} and others are not of one lease: {key} differs")
+    joined = {
+        **first,
+        "command": "; ".join(document["command"] for document in documents),
+        **{key: sum(document[key] for document in documents) for key in ["seconds", "unused"]},
+        **{key: [one for document in documents for one in document[key]] for key in ["sections", "figures"]},
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = f"{first['date'][:10]}-gpu-checks" + ("-mock" if first["mocked"] else "")
+    write_reports(joined, folder, stem)
+    return folder / f"{stem}.txt"

@@ -321,7 +321,7 @@ class Part:
 
 PARTS = {
     1: Part("--part 1 --build BUILD --out OUT --mps", 380, "what the figures are, and whether the results are right"),
-    2: Part("--part 2 --build BUILD --out OUT", 400, "at once behind part 1, on the same machine: the other tests"),
+    2: Part("--part 2 --build BUILD --out OUT", 400, "at once behind part 1, on the same machine: the other tests; --join makes one report of both"),
     3: Part("--part 3 --build BUILD --out OUT", COMMAND_SECONDS, "a later lease: what the first one has no time for"),
     0: Part("--part 0 --deps DEPS --out OUT --export BUILD", COMMAND_SECONDS, "the exception: builds there, for a lease of its own"),
 }
