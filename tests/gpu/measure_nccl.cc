@@ -157,8 +157,8 @@ void measureRank(const Options& options, NcclRank& nccl, Rank& rank) {
   const std::vector<std::size_t> sizes =
       options.quick ? std::vector<std::size_t>{8, 8 * kKiB}
                     : std::vector<std::size_t>{8, 8 * kKiB, 64 * kKiB, kMiB, 16 * kMiB, 256 * kMiB};
-  for (const koloDataType_t datatype : {koloFloat32, koloBfloat16}) {
-    for (const bool registered : {false, true}) {
+  for (const bool registered : {false, true}) {  // windows last: what NCCL does not take may end its communicator
+    for (const koloDataType_t datatype : {koloFloat32, koloBfloat16}) {
       const Buffers buffers(rank, sizes.back(), registered, datatype);
       if (registered && !nccl.enter(buffers, sizes.back())) {
         if (rank.number == 0) Line("nccl").add("missing", "windows of Kolo's memory").print();
