@@ -39,6 +39,7 @@ TIMES = os.path.join(TOP, "tests", "times.txt")
 SKIPPED = 77
 SANITIZED_TIMEOUT_FACTOR = 4  # sanitizers slow the tests down by 2 to 20
 BUSY_TIMEOUT_FACTOR = 4  # so do three processes on each core, and stops
+ALL_TIMEOUT_FACTOR = 4  # with --all there are more cases, and ten times the random ones
 WAITING_AT_ONCE = 4  # tests that need no core
 MOST_UNSTEADY = 3
 SLOWEST = 15  # named at the end
@@ -146,7 +147,8 @@ class Build:
         return environment
 
     def timeout(self, test):
-        return (test["timeout"] or 600) * self.factor * (BUSY_TIMEOUT_FACTOR if self.options.busy else 1)
+        more = ALL_TIMEOUT_FACTOR if self.options.everything else BUSY_TIMEOUT_FACTOR if self.options.busy else 1
+        return (test["timeout"] or 600) * self.factor * more
 
 
 def suites_of(test):
