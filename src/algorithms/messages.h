@@ -185,9 +185,7 @@ class MessageGroup {
     }
     if (!hasChunk(exchange_, peer)) return false;
     const device::Piece chunk = flow.nextIn(work_.channel.chunkBytes);
-    const auto* const slot = awaitSlot(exchange_, peer);
-    if (slot == nullptr) return false;
-    copy(exchange_, chunk.data, slot, chunk.bytes, work_.streaming);
+    copy(exchange_, chunk.data, filledSlot(exchange_, peer), chunk.bytes, work_.streaming);
     releaseSlot(exchange_, peer);
     advance(flow, chunk.bytes);
     return true;

@@ -175,12 +175,12 @@ KOLO_DEVICE_CALL void runChain(device::Exchange<Team>& exchange, bool met) {
   const bool sends = reduces ? place > 0 : place < n - 1;
 
   const std::uint64_t total = reduces ? work.sendLayout.block(0).count : work.recvLayout.block(0).count;
-  if (!reduces && !receives) copy(exchange, work.output({0, total}), work.input({0, total}), work.streaming);
   const auto eachNeighbour = [&](auto visit) {
     if (sends) visit(to);
     if (receives) visit(from);
   };
   runWith(exchange, met, eachNeighbour, [&] {
+    if (!reduces && !receives) copy(exchange, work.output({0, total}), work.input({0, total}), work.streaming);
     for (std::uint64_t c = 0; c * exchange.chunkElements() < total && !exchange.failed(); ++c) {
       const device::Range chunk = device::chunkOf(total, exchange.chunkElements(), c);
       if (reduces) {

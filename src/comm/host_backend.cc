@@ -206,9 +206,9 @@ Status HostBackend::execute() {
 void HostBackend::letOthersGoFirst() {
   const auto hasCome = [&](int peer) {
     const device::Link& link = owner_.traffic().links()[static_cast<std::size_t>(peer)];
+    const std::uint64_t next = link.headers.met + link.headers.owed + 1;
     return peer == owner_.rank() ||
-           device::loadAcquire(link.inbox->header[(link.headers.met + 1) % device::kHeaderLines].number) >
-               link.headers.met;  // [header]
+           device::loadAcquire(link.inbox->header[next % device::kHeaderLines].number) >= next;  // [header]
   };
   const auto haveCome = [&] {
     for (int peer = 0; peer < owner_.ranks(); ++peer) {

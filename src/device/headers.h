@@ -235,9 +235,11 @@ KOLO_DEVICE void runWith(Exchange<Team>& exchange, bool met, const Each& each, c
   if (!met) each([&](int peer) { announce(exchange, peer); });
   run();
   exchange.team().sync();  // the counters of the last primitive are settled
+  const bool defers = defersChecks(exchange.work().sharing.start);
+  if (met || (defers && !exchange.team().leader())) return;  // what a peer owes is the leader's to see and change
   each([&](int peer) {
-    if (met || !isUnmet(exchange.linkTo(peer))) return;
-    if (defersChecks(exchange.work().sharing.start)) owe(exchange, peer);
+    if (!isUnmet(exchange.linkTo(peer))) return;
+    if (defers) owe(exchange, peer);
     else meet(exchange, peer);
   });
 }

@@ -108,7 +108,8 @@ KOLO_DEVICE unsigned char* freeSlot(const Exchange<Team>& exchange, int peer) {
   return outSlot(exchange.work(), link, link.sent + 1);
 }
 
-// Waits for a free slot at the peer; the caller fills it and publishes. nullptr after a failure.
+// Waits for a free slot at the peer; the caller fills it and publishes. nullptr after a failure. A peer of which a
+// credit of this operation is needed is met before: it has entered then, if it is the same operation.
 template <class Team>
 KOLO_DEVICE_CALL unsigned char* acquireSlot(Exchange<Team>& exchange, int peer) {
   Team& team = exchange.team();
@@ -116,7 +117,10 @@ KOLO_DEVICE_CALL unsigned char* acquireSlot(Exchange<Team>& exchange, int peer) 
   Link& link = exchange.linkTo(peer);
   team.sync();  // the counters of the last primitive are settled
   const std::uint64_t number = link.sent + 1;
-  if (number > link.credited + work.channel.slots) {
+  const auto hasRoom = [&] { return number <= link.credited + work.channel.slots; };
+  const bool isOfThisOne = !hasRoom() && number - work.channel.slots > sentBefore(link, link.headers.announced);
+  if (isOfThisOne && isUnmet(link) && !meet(exchange, peer)) return nullptr;
+  if (!hasRoom()) {
     const Proof proof = proofOf(work, link, number - work.channel.slots);
     if (!team.waitAtLeast(proof.counter, proof.value, link.peer)) return nullptr;  // [credit]
     if (team.leader()) takeProof(link, proof);

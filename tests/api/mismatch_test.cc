@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <thread>
 
 #include "support/collectives_table.h"
 #include "support/known_wait.h"
@@ -64,16 +65,17 @@ const Collective& byName(const std::string& name) {
   return collectives()[0];
 }
 
-// The last rank spoils one argument of the collective.
+// The last rank spoils one argument of the collective: in the first call, or in one that repeats it.
 void spoilEach(const char* what, const std::vector<int>& rankCounts, size_t count,
                const std::function<void(Arguments&)>& spoil, const std::vector<const char*>& words,
-               const std::function<bool(const Collective&)>& applies) {
+               const std::function<bool(const Collective&)>& applies, bool repeats = false) {
   for (const Case& one : kCases) {
     const Collective& collective = byName(one.collective);
     if (!applies(collective)) continue;
     const std::string algorithm = std::string(one.collective) + ":" + one.algorithm;
     for (const int ranks : rankCounts) {
       INFO(labelled(what, algorithm, ranks));
+      std::atomic<int> done{0};
       expectMismatch(
           ranks, configWithAlgorithm(algorithm.c_str()),
           [&](Self& self) {
@@ -83,6 +85,8 @@ void spoilEach(const char* what, const std::vector<int>& rankCounts, size_t coun
             arguments.recv = recv.data();
             arguments.count = count;
             arguments.comm = self.comm;
+            if (repeats) EXPECT_OK(self, collective.call(arguments));
+            for (++done; done < ranks;) std::this_thread::yield();  // or one that still waits would fail, too
             if (self.rank == ranks - 1) spoil(arguments);
             return collective.call(arguments);
           },
@@ -117,6 +121,18 @@ TEST_CASE("roots that differ are a mismatch on all ranks, for every algorithm") 
   spoilEach(
       "root", {2, 5}, 5000, [](Arguments& a) { a.root = 1; }, {"root 0", "root 1"},
       [](const Collective& c) { return c.hasRoot; });
+}
+
+// In a repeated call what a rank gives may be under way before it looks at what the others call, up to a few chunks.
+TEST_CASE("a repeated call that differs is a mismatch on all ranks, for every algorithm") {
+  extendDeadline(std::chrono::seconds(60));
+  for (const size_t count : {size_t{5000}, size_t{200'000}}) {
+    spoilEach(
+        "repeated, count", {3}, count, [](Arguments& a) { a.count = 0; }, {"count 0", "rank"}, always, true);
+    spoilEach(
+        "repeated, root", {2, 3}, count, [](Arguments& a) { a.root = 1; }, {"root 0", "root 1"},
+        [](const Collective& c) { return c.hasRoot; }, true);
+  }
 }
 
 TEST_CASE("small operations that differ are a mismatch too, where the planner chooses") {

@@ -1051,6 +1051,28 @@ TEST_CASE("the operation that failed is named, not one that was enqueued after i
   CHECK(said.find("reduce(int32, max, root 0, count 1)") != std::string::npos);
 }
 
+// Both fill all slots of the other before they look at what it calls.
+TEST_CASE("two roots of more than the slots hold are told, on both ranks", "[device][failure]") {
+  constexpr std::size_t kCount = 1'000'000;
+  const char* const algorithm = GENERATE("broadcast:tree", "broadcast:ring");
+  const DeviceScene scene(mockFor(2));
+  Ranks ranks(oneDevice(2), {.timeoutMs = 20'000 * kSlowness});
+  for (int rank = 0; rank < 2; ++rank) CHECK_CODE(koloSuccess, koloCommSetAlgorithm(ranks[rank], algorithm));
+  ranks.run([&](Self& self) {
+    const DeviceBuffer value(kCount);
+    const CudaStream stream;
+    ranks.together();
+    EXPECT_OK(self, koloBroadcast(value.data(), value.data(), kCount, koloInt32, self.rank, self.comm, stream.get()));
+    stream.synchronize();
+    koloResult_t result = koloSuccess;
+    EXPECT_OK(self, koloCommGetAsyncError(self.comm, &result));
+    EXPECT(self, result == koloMismatch);
+    const std::string message = koloGetLastError(self.comm);
+    EXPECT(self, message.find("root 0") != std::string::npos);
+    EXPECT(self, message.find("root 1") != std::string::npos);
+  });
+}
+
 TEST_CASE("ranks that call different things are told, on all ranks", "[device][failure]") {
   const bool resident = GENERATE(false, true);
   const DeviceScene scene(mockFor(2, resident));
