@@ -25,7 +25,7 @@ TEST_CASE("ranks agree on the flags that all of them have, also when the communi
   world.run([](Self& self) {
     expectAgreement(self, ~(std::uint64_t{1} << self.rank), ~std::uint64_t{15});
     expectWorks(self);
-    expectAgreement(self, ~std::uint64_t{0}, ~std::uint64_t{0});  // Who has its result knows that all are done with the work above.
+    expectAgreement(self, ~std::uint64_t{0}, ~std::uint64_t{0});  // so all have done the work above
     if (self.rank == 3) EXPECT_OK(self, koloCommRevoke(self.comm, "enough"));
     EXPECT(self, awaitFailure(self.comm) == koloAborted);
     for (std::uint64_t round = 0; round < 20; ++round)

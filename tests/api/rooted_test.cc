@@ -2,6 +2,7 @@
 // ask for it is what it had then.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <random>
 #include <vector>
 
