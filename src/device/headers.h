@@ -199,8 +199,7 @@ KOLO_DEVICE_CALL bool meetAll(Exchange<Team>& exchange) {
   return !exchange.failed();
 }
 
-// Meets each peer that is unmet, all at once. All threads, after a barrier since
-// announce().
+// Meets each peer that is unmet, all at once. All threads, after a barrier since announce().
 template <class Team>
 KOLO_DEVICE_CALL bool meetRest(Exchange<Team>& exchange) {
   const int peers = exchange.work().ranks - 1;

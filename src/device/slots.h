@@ -108,8 +108,8 @@ KOLO_DEVICE unsigned char* freeSlot(const Exchange<Team>& exchange, int peer) {
   return outSlot(exchange.work(), link, link.sent + 1);
 }
 
-// Waits for a free slot at the peer; the caller fills it and publishes. nullptr after a failure. A peer of which a
-// credit of this operation is needed is met before: it has entered then, if it is the same operation.
+// Waits for a free slot at the peer; the caller fills it and publishes. nullptr after a failure. A rank meets its peer
+// before it waits for a credit of this operation: two that call different operations would wait for each other's.
 template <class Team>
 KOLO_DEVICE_CALL unsigned char* acquireSlot(Exchange<Team>& exchange, int peer) {
   Team& team = exchange.team();

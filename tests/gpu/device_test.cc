@@ -1051,6 +1051,20 @@ TEST_CASE("the operation that failed is named, not one that was enqueued after i
   CHECK(said.find("reduce(int32, max, root 0, count 1)") != std::string::npos);
 }
 
+namespace {
+
+// The rank has heard of a mismatch, whose text has both sides.
+void expectMismatch(Self& self, const char* one, const char* other) {
+  koloResult_t result = koloSuccess;
+  EXPECT_OK(self, koloCommGetAsyncError(self.comm, &result));
+  EXPECT(self, result == koloMismatch);
+  const std::string message = koloGetLastError(self.comm);
+  EXPECT(self, message.find(one) != std::string::npos);
+  EXPECT(self, message.find(other) != std::string::npos);
+}
+
+}  // namespace
+
 // Both fill all slots of the other before they look at what it calls.
 TEST_CASE("two roots of more than the slots hold are told, on both ranks", "[device][failure]") {
   constexpr std::size_t kCount = 1'000'000;
@@ -1064,12 +1078,7 @@ TEST_CASE("two roots of more than the slots hold are told, on both ranks", "[dev
     ranks.together();
     EXPECT_OK(self, koloBroadcast(value.data(), value.data(), kCount, koloInt32, self.rank, self.comm, stream.get()));
     stream.synchronize();
-    koloResult_t result = koloSuccess;
-    EXPECT_OK(self, koloCommGetAsyncError(self.comm, &result));
-    EXPECT(self, result == koloMismatch);
-    const std::string message = koloGetLastError(self.comm);
-    EXPECT(self, message.find("root 0") != std::string::npos);
-    EXPECT(self, message.find("root 1") != std::string::npos);
+    expectMismatch(self, "root 0", "root 1");
   });
 }
 
@@ -1083,12 +1092,7 @@ TEST_CASE("ranks that call different things are told, on all ranks", "[device][f
     ranks.together();
     EXPECT_OK(self, addUp(value, self.rank == 0 ? 2 : 3, self, stream));
     stream.synchronize();
-    koloResult_t result = koloSuccess;
-    EXPECT_OK(self, koloCommGetAsyncError(self.comm, &result));
-    EXPECT(self, result == koloMismatch);
-    const std::string message = koloGetLastError(self.comm);
-    EXPECT(self, message.find("count 2") != std::string::npos);
-    EXPECT(self, message.find("count 3") != std::string::npos);
+    expectMismatch(self, "count 2", "count 3");
   });
 }
 
