@@ -63,9 +63,9 @@ planner::Machine GpuCensus::machine(bool mapsHost) const {
   for (const GpuEntry& one : all_)
     crowd = std::max(crowd, count([&](const GpuEntry& other) { return other.isOnDevice(one); }));
   const bool several = count([&](const GpuEntry& one) { return !one.isOnDevice(mine()); }) > 0;
-  double memory = mine().memoryGBps, cache = mine().cacheBytes;
+  double memory = mine().memoryGBps / 2, cache = mine().cacheBytes;
   for (const GpuEntry& one : all_) {
-    memory = std::min(memory, one.memoryGBps);
+    memory = std::min(memory, one.memoryGBps / 2);  // a copy reads and writes
     cache = std::min(cache, one.cacheBytes);
   }
   planner::Machine machine;

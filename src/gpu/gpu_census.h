@@ -24,7 +24,7 @@ struct GpuEntry {
   CUuuid device;
   std::int32_t ordinal;
   std::int32_t isSharedByProcesses;
-  double memoryGBps;
+  double memoryGBps;        // reads and writes together
   double cacheBytes;        // L2
   std::int32_t freeBlocks;  // before any rank of this communicator has taken some
 

@@ -139,7 +139,7 @@ bool fits(Algorithm algorithm, const Query& query, const Machine& machine) {
 
 double predictUs(Algorithm algorithm, bool direct, const Query& query, const Machine& machine) {
   const double n = machine.ranks, size = static_cast<double>(query.bytes);
-  if (machine.ranks == 1) return 2 * size / (machine.memoryGBps * 1e3);
+  if (machine.ranks == 1) return size / (machine.memoryGBps * 1e3);
   const algorithms::Row& row = rowOf(algorithm);
   if (row.grid != GridOf::kNone) return planSteps(algorithm, query, machine).us;
   const algorithms::Cost cost = (direct ? row.direct : row.staged)(query.collective, n, size);

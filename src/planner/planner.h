@@ -40,7 +40,7 @@ struct Machine {
   double netRankGBps = 1.0;  // of a rank, one way
   int netNics = 1;           // of a host
   int channels = 1;          // blocks of a GPU that may share an operation; on the host an operation has one thread
-  double blockGBps = 0;      // on a GPU: one block's reads and writes
+  double blockGBps = 0;      // on a GPU: one block's copy
   double fenceUs = 0;        // on a GPU: a block's wait until what it has written is there
 };
 

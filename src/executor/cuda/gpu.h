@@ -78,7 +78,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   // 0: the driver does not tell.
   struct Description {
     CUuuid uuid{};
-    double memoryGBps = 0;  // as the hardware's clock and width say
+    double memoryGBps = 0;  // reads and writes together, as the hardware's clock and width say
     double cacheBytes = 0;  // of L2
   };
   const Description& description() const { return description_; }
@@ -100,9 +100,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   int take(int wanted);
   void giveBack(int blocks) { taken_.fetch_sub(blocks, std::memory_order_relaxed); }
 
-  // A resident kernel of a communicator of this process needs a stream of its own, and what rings it stands in another
-  // one of the program's. While all streams have queues of the hardware to themselves, none waits behind what needs it.
-  // Whether there are two for one more.
+  // Reserves two queues of the hardware for a resident kernel: its stream takes one, and the stream of the program that
+  // rings it another. Returns whether there are two: streams that share a queue may wait for each other.
   bool takeResidentStream();
   void giveBackResidentStream() { residentStreams_.fetch_sub(1, std::memory_order_relaxed); }
 
