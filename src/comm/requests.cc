@@ -289,7 +289,9 @@ void Requests::wait(Request& request, std::int64_t untilNs) {
       }
       if (aside) noteLook();
     }
-    if (owner_.waiter().polling().until([&] { return request.isOver(); }) || nowNs() >= untilNs) break;
+    const auto isOver = [&] { return request.isOver(); };
+    if (patience.yields() ? owner_.waiter().polling().until(isOver) : isOver()) break;
+    if (nowNs() >= untilNs) break;
     rest(patience);
   }
   if (needsCare()) watch();

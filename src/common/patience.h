@@ -40,6 +40,8 @@ class Patience {
     if (sinceNs_ == 0) sinceNs_ = now;
     nap(now - sinceNs_, mostNs_);
   }
+  // It has not slept yet.
+  bool yields() const { return rounds_ < kYields; }
   // Every other time, instead() takes the place of that if it is true.
   template <class Instead>
   void restOr(const Instead& instead) {
