@@ -716,12 +716,22 @@ void makeGroup(Self& self) {
   EXPECT_OK(self, koloCommDestroy(group));
 }
 
+void shrink(Self& self) {
+  koloComm_t rest = nullptr;
+  EXPECT_OK(self, koloCommShrink(self.comm, nullptr, 0, &rest, nullptr));
+  EXPECT_OK(self, koloCommDestroy(rest));
+}
+void agree(Self& self) {
+  std::uint64_t flags = 5;
+  EXPECT_OK(self, koloCommAgree(self.comm, &flags));
+}
+
 }  // namespace
 
 TEST_CASE("a rank's messages go on while it waits for the others in another call", "[threads][links]") {
   runOverEachLinks(3, [](Self& self) {
     const std::vector<int> sent = numbers(400'003, 1);
-    for (void (*const call)(Self&) : {registerWindow, startToRegisterWindow, split, makeGroup}) {
+    for (void (*const call)(Self&) : {registerWindow, startToRegisterWindow, split, makeGroup, shrink, agree}) {
       std::vector<int> got(sent.size());
       koloRequest_t request = nullptr;
       // Rank 0 does not wait for its messages; rank 1 does, before it makes the call that rank 0 waits in.
@@ -736,6 +746,31 @@ TEST_CASE("a rank's messages go on while it waits for the others in another call
       if (self.rank == 0) EXPECT_OK(self, finish(request));
       EXPECT(self, (self.rank == 2 || got == sent));
     }
+  });
+}
+
+TEST_CASE("what a rank has sent on a stream comes though it waits for the others in another call", "[threads][links]") {
+  runOverEachLinks(3, [](Self& self) {
+    const std::vector<int> sent = numbers(3'001, 1);
+    koloStream_t stream = nullptr;
+    EXPECT_OK(self, koloStreamCreate(&stream));
+    for (void (*const call)(Self&) : {registerWindow, startToRegisterWindow, split, makeGroup, shrink, agree}) {
+      for (const bool isGrouped : {false, true}) {
+        std::vector<int> got(sent.size());
+        if (self.rank == 0) {
+          if (isGrouped) EXPECT_OK(self, koloGroupStart());
+          EXPECT_OK(self, koloSendTag(sent.data(), sent.size(), koloInt32, 1, 7, self.comm, stream));
+          if (isGrouped) EXPECT_OK(self, koloGroupEnd());
+          EXPECT_OK(self, koloStreamSynchronize(stream));
+        }
+        if (self.rank == 1)
+          EXPECT_OK(self,
+                    koloRecvTag(got.data(), got.size(), koloInt32, KOLO_ANY_SOURCE, 7, nullptr, self.comm, nullptr));
+        call(self);
+        EXPECT(self, (self.rank != 1 || got == sent));
+      }
+    }
+    EXPECT_OK(self, koloStreamDestroy(stream));
   });
 }
 

@@ -343,6 +343,15 @@ void absolute() {
                              taken.data(), MPI_COMM_WORLD);
            }),
            "an all-to-all of data at absolute addresses");
+    for (int i = 0; i < ranks; ++i) begins[static_cast<std::size_t>(i)] = i * kBoth;
+    expect(inSome([&] {
+             if (isNonblocking)
+               MPI_Iallgatherv(MPI_BOTTOM, 1, both, all.data(), some.data(), begins.data(), MPI_INT, MPI_COMM_WORLD,
+                               &request),
+                   end();
+             else MPI_Allgatherv(MPI_BOTTOM, 1, both, all.data(), some.data(), begins.data(), MPI_INT, MPI_COMM_WORLD);
+           }),
+           "an all-gather of vectors of data at absolute addresses");
   }
   MPI_Type_free(&both);
 }

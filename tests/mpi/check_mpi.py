@@ -112,7 +112,7 @@ class Interposer(unittest.TestCase):
 
     def test_data_at_absolute_addresses(self):
         calls = self.behaves("absolute").calls()
-        self.assertEqual((len(calls), set(calls.values())), (10, {(1, 0)}), calls)
+        self.assertEqual((len(calls), set(calls.values())), (12, {(1, 0)}), calls)
 
     def test_what_is_not_covered_is_passed_on_and_said(self):
         job = self.behaves("passing", settings={"KOLO_DEBUG": "debug"})

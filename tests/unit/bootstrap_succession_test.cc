@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <fstream>
 #include <memory>
@@ -584,11 +585,15 @@ TEST_CASE("ranks that find no descriptor for the way to the next hub say so", "[
   const std::vector<ControlPtr> controls = joinAll(unhex(hub.line()), 3, 1);
   const NoFiles none;
   hub.kill();
+  std::array<Status, 2> statuses;
   onThreads(2, [&](int i) {
-    const Blobs all = controls[static_cast<std::size_t>(i) + 1]->allGather(9, 1, {1, 2}, i, "", kPatienceMs);
-    CHECK(contains(all.status().message(), "then making a socket to reach the next hub"));
-    CHECK(contains(all.status().message(), "RLIMIT_NOFILE"));
+    const auto at = static_cast<std::size_t>(i);
+    statuses[at] = controls[at + 1]->allGather(9, 1, {1, 2}, i, "", kPatienceMs).status();
   });
+  for (const Status& status : statuses) {
+    CHECK(contains(status.message(), "then making a socket to reach the next hub"));
+    CHECK(contains(status.message(), "RLIMIT_NOFILE"));
+  }
 }
 
 TEST_CASE("a rank that invents the result of an exchange of others is not believed", "[bootstrap]") {
