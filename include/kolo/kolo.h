@@ -862,8 +862,8 @@ KOLO_API koloResult_t koloGroupEnd(void);
  *  - This thread is started with the first request that is not done when its call returns. It sleeps while there are no
  *    requests.
  *  - Messages make progress too while another thread of this rank is in a call that waits for the ranks otherwise:
- *    koloCommSplit, koloCommShrink, koloCommCreateGroup, koloMeshComm, and those that register and deregister windows.
- *    Collectives wait for the end of such a call.
+ *    koloCommSplit, koloCommShrink, koloCommGrow, koloCommAgree, koloCommCreateGroup, koloMeshComm, and those that
+ *    register and deregister windows. Collectives wait for the end of such a call.
  *
  * Failure
  *  - Arguments are checked by the call. A refused call makes no request.
@@ -944,7 +944,8 @@ KOLO_API koloResult_t koloIgroupEnd(koloRequest_t* request);
 KOLO_API koloResult_t koloRequestTest(koloRequest_t request);
 /* Waits for a request and returns the operation's result.
  * Parameters: timeoutMs: milliseconds, or -1 for no limit.
- * After timeoutMs the call returns koloInProgress, and the operation goes on.
+ * After timeoutMs the call returns koloInProgress, and the operation goes on. A wait with a limit that lasts may notice
+ * the end 4 milliseconds late.
  * Errors: the operation's. koloInvalidArgument (timeoutMs). koloInvalidUsage inside a reduction, progress or allocate
  *   function. */
 KOLO_API koloResult_t koloRequestWait(koloRequest_t request, int timeoutMs);
@@ -954,7 +955,7 @@ KOLO_API koloResult_t koloRequestWait(koloRequest_t request, int timeoutMs);
  *   requests   handles; NULL entries are skipped
  *   timeoutMs  milliseconds, or -1 for no limit
  *   index      place for the index of the request that is done; -1 if all entries are NULL
- * After timeoutMs the call returns koloInProgress.
+ * After timeoutMs the call returns koloInProgress. A wait that lasts may notice the end 4 milliseconds late.
  * Errors: koloInvalidCount, koloInvalidArgument (timeoutMs). koloInvalidUsage inside a reduction, progress or allocate
  *   function. The result of the operation is not returned here: a request that is done gives koloSuccess. */
 KOLO_API koloResult_t koloRequestWaitAny(int count, const koloRequest_t* requests, int timeoutMs, int* index);

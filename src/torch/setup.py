@@ -1,7 +1,8 @@
 """Builds the package that pyproject.toml describes, for pip and for tools/build-torch-wheel.
 
 The package carries libkolo and the libraries that libkolo needs beside those of every Linux, with their licences. c10d is outside
-torch's stable interface, so a package is for the minor version of torch that it was built with.
+torch's stable interface, so a package is for the minor version of torch that it was built with. The wheel requires that version, which
+only the build knows: meson-python takes no requirement from there, so this is for setuptools.
 
 KOLO_TORCH_BUILD in the environment is a build folder that is built already. Without it the folder build-torch in Kolo's source is
 configured, with the options in KOLO_TORCH_OPTIONS too, and built.
