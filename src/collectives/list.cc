@@ -83,8 +83,8 @@ Status checkOverlaps(const ListCall& call, const List& list) {
     addPlace(item.recv, i, true, places);
   }
   std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
-  // Of those that began before, what reaches furthest: of those that are read, and of those of another item than that
-  // one, for an item may overlap itself; and of those that are written, of which no two overlap.
+  // Of the places that begin earlier, the one that ends last: among reads; among reads of any other item, for an item
+  // may overlap itself; and among writes, of which no two overlap.
   const Place *read = nullptr, *otherRead = nullptr, *written = nullptr;
   for (const Place& place : places) {
     for (const Place* before : {read, otherRead, written}) {

@@ -99,8 +99,8 @@ Result<Owned> grow(Communicator& parent, int ranks, const koloUniqueId* id, cons
     if (!growth.ok() || growth.value() != growthOf(parent)) return common.status();
     return bootstrap::decline(*id, parent.rank(), ranks, parent.membership().initTimeoutMs, common.status());
   }
-  // Once all have joined, the new hub tells of deaths. A rank that has all done may abort the parent then, of which the
-  // parent's hub tells, maybe before the new one has told the others that they have all done, too.
+  // Once all have joined, the new hub tells of deaths. A rank that has finished may abort the parent at once. The
+  // parent's hub may report this before the new hub has told the other ranks that all have finished.
   FailureState& failures = parent.failureState();
   Result<Owned> grown = createFromId(common.value(), parent.rank(), ranks, options, failures.failureInterrupt(),
                                      failures.abortInterrupt());

@@ -201,8 +201,8 @@ Status HostBackend::execute() {
   return {};
 }
 
-// At the end of a barrier behind a gather or a reduce, its root: what the others give next, which takes them one turn,
-// is there when it asks for it. It would wait there for that turn otherwise.
+// After a barrier that follows a gather or a reduce, the root leaves its core for a turn. The other ranks then send the
+// data of their next operation before the root waits for it.
 void HostBackend::letOthersGoFirst() {
   const auto hasCome = [&](int peer) {
     const device::Link& link = owner_.traffic().links()[static_cast<std::size_t>(peer)];

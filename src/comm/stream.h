@@ -67,7 +67,6 @@ class Stream {
   void waitFor(std::shared_ptr<const Moment> moment);
   // Reached when all that was enqueued before is done.
   void mark(std::shared_ptr<Moment> moment);
-  bool isOwnThread() const { return std::this_thread::get_id() == thread_.get_id(); }
 
  private:
   void work();

@@ -1,6 +1,6 @@
-// What headers say of buffers, and the other facts of an operation from which path.h decides. What is called a peer's
-// input or output is the part that concerns this rank: all of a buffer that is not divided, else its own block,
-// wherever that lies. Of this rank's buffers, too, it is that part.
+// The facts of an operation from which path.h decides: what headers say of buffers, and what this rank has. "Input" and
+// "output" mean one block here: the whole buffer where it is not divided, else the block that the two ranks exchange.
+// This holds for the peer's buffers and for this rank's own.
 #pragma once
 
 #include <cstdint>

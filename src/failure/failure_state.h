@@ -45,8 +45,8 @@ class FailureState {
   const std::shared_ptr<bootstrap::Interrupt>& failureInterrupt() const { return failureInterrupt_; }
   // Raised when this rank aborts the communicator.
   const std::shared_ptr<bootstrap::Interrupt>& abortInterrupt() const { return abortInterrupt_; }
-  // Raised when one of these ranks, this one among them, gives up, before or while it is the latest that was made here.
-  // Under the communicator's turn.
+  // An interrupt that is raised when one of `ranks`, of which this is one, gives the communicator up, or has before.
+  // The next call replaces it. Under the communicator's turn.
   std::shared_ptr<bootstrap::Interrupt> interruptFor(std::vector<int> ranks);
   // Whether the peer has died, or somebody could not go on because of it.
   bool isReported(int peer) const;

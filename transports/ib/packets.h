@@ -26,9 +26,8 @@ namespace kolo::ib {
 // The most that a request may have to go as a record.
 inline constexpr std::uint64_t kShortBytes = 256;
 inline constexpr std::uint32_t kPacketBytes = 512;
-// Of a ring. To a rank in no call a peer may send one for each operation that it may run ahead (32) and, where it waits
-// for another, one for each board of these (32), its message lines (16), and some chunks, calls and credits, and is to
-// be held up by none of them.
+// Of a ring. A peer may send this many while the receiver is in no call: 32 headers, as far as it may run ahead; 32
+// boards' entries; 16 message lines; and some chunks and credits. A smaller ring would make the sender wait.
 inline constexpr std::uint32_t kMostPackets = 128;
 inline constexpr std::uint32_t kNoPacket = UINT32_MAX;  // bytes of what has arrived and is none
 
