@@ -65,6 +65,12 @@ CurrentDevice::CurrentDevice(int device) { require(driver().cuCtxPushCurrent(con
 
 CurrentDevice::~CurrentDevice() { require(driver().cuCtxPopCurrent(nullptr), "cuCtxPopCurrent"); }
 
+void holdContext(int device) {
+  const std::lock_guard lock(held().mutex);
+  const auto [at, isNew] = held().of.try_emplace(device, nullptr);
+  if (isNew && driver().cuDevicePrimaryCtxRetain(&at->second, device) != CUDA_SUCCESS) held().of.erase(at);
+}
+
 void releaseContexts() {
   const std::lock_guard lock(held().mutex);
   for (const auto& [device, context] : held().of) {
@@ -120,6 +126,7 @@ void download(int device, unsigned char* to, const unsigned char* from, std::siz
 
 CurrentDevice::CurrentDevice(int) {}
 CurrentDevice::~CurrentDevice() = default;
+void holdContext(int) {}
 void releaseContexts() {}
 DeviceMemory::DeviceMemory(int device, std::size_t) : device_(device) { std::abort(); }
 DeviceMemory::~DeviceMemory() = default;

@@ -37,6 +37,8 @@ class CurrentDevice {
   CurrentDevice(const CurrentDevice&) = delete;
 };
 
+// Holds a device's context from now on, if the driver gives it.
+void holdContext(int device);
 // Gives back the contexts that the process holds; before a mock goes. REQUIRES: nobody uses them.
 void releaseContexts();
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <thread>
 #include <type_traits>
 
 #include "mock_cuda/device_memory.h"
@@ -352,6 +354,16 @@ namespace {
 
 std::uint64_t lastId = 0;  // of the mocks before: ids are unique over the process's life, as the driver's
 
+// An abort that has waited for kernels frees its communicator later, in a thread of the library. That is waited for.
+// The tests hold each context meanwhile, so that it is not that thread that resets it.
+void awaitLibrary() {
+  for (int device = 0; device < world->properties.devices; ++device) holdContext(device);
+  const auto isFree = [](const std::atomic<int>& holders) { return holders <= 1; };
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (!std::all_of(world->contexts.begin(), world->contexts.end(), isFree) && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 }  // namespace
 
 void MockCuda::install() const {
@@ -370,6 +382,7 @@ void MockCuda::install() const {
 }
 
 std::string MockCuda::remove() {
+  awaitLibrary();
   world->defaults.clear();
   world->dying.clear();
   for (const auto& [handle, stream] : world->streams) stream->synchronize();
