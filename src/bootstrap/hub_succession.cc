@@ -1,4 +1,4 @@
-// The hub's part in what follows the end of another hub: the ranks of a place return to it, each with what it knows and
+// The hub's part in what follows the end of another hub: the ranks return to it, each with what it knows and
 // what it waits for. Requests are repeated. A rank that has got the result of an exchange brings it for those that have
 // not; so an exchange ends alike for all of them, and is not begun anew for some.
 //
@@ -15,65 +15,68 @@
 namespace kolo::bootstrap {
 namespace {
 
-constexpr std::chrono::milliseconds kLongestLookPause{200};
 constexpr std::chrono::seconds kLongestReturn{15};  // of all that a rank says which returns
 
 }  // namespace
 
-// Each rank is told who else is in its place. The process of this hub comes first, in its own place: that its standby
-// is closed is how ranks know that this hub has ended, and has not merely given them up.
+// Each rank is told of all standbys, that of this hub first: that it is closed is how ranks know that this hub has
+// ended, and has not merely given them up.
 void Hub::tellNeighbours() {
-  standby_ = Standby::open(reactor_);
-  if (standby_ == nullptr) return;
-  std::map<std::uint64_t, std::vector<MemberPtr>> places;
-  for (const Slot& slot : slots_) places[slot.member->place].push_back(slot.member);
-  for (const auto& [place, members] : places) {
-    const bool isOwn = place == placeIdentity();
-    const auto lacksStandby = [](const MemberPtr& each) { return each->standby.empty(); };
-    if (place == 0 || std::any_of(members.begin(), members.end(), lacksStandby)) continue;
-    Encoder told = frame(Frame::kNeighbours);
-    isWhole_ = isOwn && members.size() == slots_.size();
-    told.number(static_cast<std::int32_t>(slots_.size())).number(static_cast<std::uint8_t>(isWhole_ ? 1 : 0));
-    told.number(static_cast<std::uint32_t>(members.size() + (isOwn ? 1 : 0)));
-    if (isOwn) told.number(kHubItself).number(static_cast<std::uint32_t>(::getpid())).text(standby_->name());
-    for (const MemberPtr& each : members)
-      told.number(static_cast<std::int32_t>(each->rank)).number(each->pid).text(each->standby);
-    isWhole_ = isWhole_ && told.size() <= kMaxFrameBytes;
-    if (told.size() > kMaxFrameBytes) continue;
-    tell(members, shared(told));
+  const std::uint64_t own = placeIdentity();
+  const auto isHere = [own](const Slot& slot) { return own != 0 && slot.member->place == own; };
+  isWide_ = !std::all_of(slots_.begin(), slots_.end(), isHere);
+  standby_ = Standby::open(reactor_, isWide_);
+  if (standby_ == nullptr || (isWide_ && standby_->port() == 0)) return;
+  const auto lacksStandby = [this](const Slot& slot) {
+    return slot.member->door.name.empty() || (isWide_ && slot.member->door.port == 0);
+  };
+  if (std::any_of(slots_.begin(), slots_.end(), lacksStandby)) return;
+  Encoder told = frame(Frame::kNeighbours, static_cast<std::int32_t>(slots_.size()),
+                       static_cast<std::uint32_t>(slots_.size() + 1));
+  const auto add = [&told](const Neighbour& each, std::uint64_t place) {
+    told.number(static_cast<std::int32_t>(each.rank)).number(each.pid).number(place).text(each.standby);
+    told.text(each.address).number(each.port).text(each.host);
+  };
+  add({kHubItself, static_cast<std::uint32_t>(::getpid()), standby_->name(), true, standby_->address(),
+       standby_->port()},
+      own);
+  counting_.clear();
+  for (Slot& slot : slots_) {
+    const Member& member = *slot.member;
+    const Door& door = member.door;
+    slot.neighbour = {member.rank, member.pid, door.name, isHere(slot), door.address, door.port, member.host};
+    add(slot.neighbour, member.place);
+    if (door.address.empty()) slot.neighbour.address = kThisHost;
+    counting_.push_back(member.rank);
   }
+  isFollowed_ = told.size() <= kMaxFrameBytes;
+  if (isFollowed_) broadcast(shared(told), false);
 }
 
 // May be called again where it has found no memory.
 void Hub::succeed(const Succession& succession) {
   if (isSuccessor_) return;
-  unreturned_ = 0;
   std::vector<Slot> slots(static_cast<std::size_t>(succession.ranks));
-  for (Slot& slot : slots) {
-    slot.state = State::kLeft;
-    slot.farewell =
-        fmt::format("rank {} is on another host, and the process that relayed the messages between the hosts has ended",
-                    &slot - slots.data());
-  }
+  std::vector<int> all;
   for (const Neighbour& each : succession.neighbours) {
     if (each.rank == kHubItself) continue;
-    ++unreturned_;
     Slot& slot = slots[static_cast<std::size_t>(each.rank)];
     slot.state = State::kAwaited;
-    slot.farewell.clear();
     slot.neighbour = each;
+    isWide_ = isWide_ || !each.isHere;
+    all.push_back(each.rank);
   }
   slots_ = std::move(slots);
-  expected_ = succession.ranks;
-  alive_ = unreturned_;
-  gone_ = expected_ - alive_;
-  isWhole_ = succession.isWhole;
+  counting_ = std::move(all);
+  expected_ = alive_ = unreturned_ = succession.ranks;
   firstResult_ = lastResult_ = resultsBefore(succession.rank);
-  complete_ = isSuccessor_ = true;
+  isMute_ = succession.isPastSilence;
+  madeAt_ = Clock::now();
+  complete_ = isSuccessor_ = isFollowed_ = true;
 }
 
 std::string Hub::describe(const Neighbour& rank) {
-  return fmt::format("rank {} (pid {} on {})", rank.rank, rank.pid, hostName());
+  return fmt::format("rank {} (pid {} on {})", rank.rank, rank.pid, rank.host);
 }
 
 // What it says of others counts where their standbys are closed, and only then.
@@ -81,11 +84,13 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
   const auto rank = decoder.number<std::int32_t>();
   const std::string_view process = decoder.raw(member->process.size());
   std::string after(decoder.text().substr(0, kMostKnownBytes));
+  const std::vector<int> counting = decoder.ranks(slots_.size());
   const auto count = decoder.number<std::uint32_t>();
   if (!decoder.ok() || rank < 0 || rank >= expected_) return false;
   Slot& own = slots_[static_cast<std::size_t>(rank)];
-  // One that is not awaited has died, or is here already.
-  if (own.state != State::kAwaited || own.neighbour.pid != member->pid) return false;
+  // One that is not awaited has died, or is here already. Of another host the kernel does not say who knocks.
+  const std::uint32_t pid = own.neighbour.isHere ? own.neighbour.pid : 0;
+  if (own.state != State::kAwaited || pid != member->pid) return false;
   for (std::uint32_t i = 0; i < count; ++i) {
     const auto gone = decoder.number<std::int32_t>();
     const auto end = decoder.number<std::uint8_t>();
@@ -93,7 +98,10 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
     const std::string_view farewell = decoder.text(), known = decoder.text();
     if (!decoder.ok() || gone < 0 || gone >= expected_) return false;
     Slot& slot = slots_[static_cast<std::size_t>(gone)];
-    if (slot.state == State::kJoined && !hasLeft && gone != rank) tellThatItCountsAsDead(slot, gone, farewell);
+    if (slot.state == State::kJoined && !hasLeft && gone != rank && !slot.givenUpBy.has_value()) {
+      slot.givenUpBy = farewell.substr(0, 2 * kMostKnownBytes);
+      if (!isMute_) tellThatItCountsAsDead(slot, gone);
+    }
     if (slot.state != State::kAwaited || gone == rank) continue;
     slot.hasLeft = slot.hasLeft || hasLeft;
     slot.isOld = slot.isOld || (end & kIsOld) != 0;
@@ -103,12 +111,35 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
   }
   if (!decoder.done()) return false;
   if (afterHub_.empty()) afterHub_ = std::move(after);
+  const std::set<int> counts(counting.begin(), counting.end());
+  std::erase_if(counting_, [&](int each) { return counts.count(each) == 0; });
   std::copy(process.begin(), process.end(), member->process.begin());
-  member->host = hostName();
-  member->place = placeIdentity();
+  member->pid = own.neighbour.pid;
+  member->host = own.neighbour.host;
+  member->place = own.neighbour.isHere ? placeIdentity() : 0;
+  member->rank = rank;
+  unjoined_.erase(member);
+  own.state = State::kJoined;
+  own.member = member;
+  forget(own.look);
+  own.givenUpBy.reset();
+  if (!own.farewell.empty() && !own.hasLeft) own.givenUpBy = own.farewell;
+  own.farewell.clear();
+  own.known.clear();
+  own.isOld = false;
+  if (!isMute_) receive(member);
+  if (lookTimer_ == 0) lookAfterAwaited();
+  else if (isMute_) judge();
+  return true;
+}
+
+// Tells a rank that has returned that it has, and what it may not know.
+void Hub::receive(const MemberPtr& member) {
+  Slot& own = slots_[static_cast<std::size_t>(member->rank)];
   std::vector<int> housemates;
   for (const Slot& slot : slots_) {
-    if (slot.neighbour.pid == static_cast<std::uint32_t>(::getpid())) housemates.push_back(slot.neighbour.rank);
+    const bool isHousemate = slot.neighbour.isHere && slot.neighbour.pid == static_cast<std::uint32_t>(::getpid());
+    if (isHousemate) housemates.push_back(slot.neighbour.rank);
   }
   member->channel->send(
       frame(Frame::kReturned, static_cast<std::uint32_t>(::getpid()), hostName()).ranks(housemates).take());
@@ -117,20 +148,11 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
     const Slot& slot = slots_[static_cast<std::size_t>(dead)];
     if (slot.isDeadOfLate()) note(*member, slot.farewell);
   }
-  member->rank = rank;
-  unjoined_.erase(member);
-  own.state = State::kJoined;
-  own.member = member;
-  if (!own.farewell.empty() && !own.hasLeft) tellThatItCountsAsDead(own, rank, own.farewell);
-  own.farewell.clear();
-  own.known.clear();
+  if (own.givenUpBy.has_value()) tellThatItCountsAsDead(own, member->rank);
   offerBillboard(*member);
-  own.isOld = false;
   limitReturnOf(member);
   tellOfTheDead(member);
   if (!leavers_.empty()) member->channel->send(newsOfLeavers(0));
-  if (lookTimer_ == 0) lookAfterAwaited();
-  return true;
 }
 
 // Others wait for the end of what it says; a rank that is stopped may say the rest later, when nobody needs it.
@@ -145,10 +167,9 @@ void Hub::limitReturnOf(const MemberPtr& member) {
 
 // A rank that lives, and that an earlier hub had given up: others go on without it, so it has to hear of it as they
 // have.
-void Hub::tellThatItCountsAsDead(const Slot& slot, int rank, std::string_view farewell) {
+void Hub::tellThatItCountsAsDead(const Slot& slot, int rank) {
   slot.member->channel->send(
-      frame(Frame::kDeaths, std::uint32_t{1}, static_cast<std::int32_t>(rank), farewell.substr(0, 2 * kMostKnownBytes))
-          .take());
+      frame(Frame::kDeaths, std::uint32_t{1}, static_cast<std::int32_t>(rank), *slot.givenUpBy).take());
 }
 
 // Of those whose deaths others have been told.
@@ -164,33 +185,6 @@ void Hub::tellOfTheDead(const MemberPtr& member) {
     ++count;
   }
   if (count != 0) member->channel->send(frame(Frame::kDeaths, count).raw(words.take()).take());
-}
-
-// Ranks that do not return have ended if their standby is closed. Nothing follows if it is open.
-void Hub::lookAfterAwaited() {
-  bool isSomeoneAwaited = false;
-  for (std::size_t i = 0; i < slots_.size() && alive_ > 0; ++i) {
-    const Slot& slot = slots_[i];
-    if (slot.state != State::kAwaited) continue;
-    if (!isGone(slot.neighbour)) {
-      isSomeoneAwaited = true;
-      continue;
-    }
-    const std::string who = describe(slot.neighbour);
-    std::string farewell = slot.farewell;
-    if (farewell.empty()) farewell = who + (slot.hasLeft ? " has left the job" : " died: connection closed");
-    if (slot.hasLeft) {
-      goneFromJob(static_cast<int>(i), State::kLeft, std::move(farewell));
-    } else {
-      if (slot.farewell.empty()) slots_[i].known = afterHub_;
-      diedInJob(static_cast<int>(i), who, std::move(farewell));
-    }
-    (void)insist([this] { expectOneLess(); });
-  }
-  if (alive_ <= 0) return;
-  lookPause_ = std::min(lookPause_ * 2, kLongestLookPause);
-  if (isSomeoneAwaited)
-    lookTimer_ = reactor_.at(Clock::now() + lookPause_, [self = shared_from_this()] { self->lookAfterAwaited(); });
 }
 
 // The result of an exchange that an earlier hub has ended, of which not all ranks may have been told. A member of the

@@ -1,6 +1,7 @@
 // What follows the end of a hub: ranks of its host return to another one, ask again, and give what only they have. Most
 // ranks here are connections of the test's own, which say what a rank says, in an order that real ones have seldom.
 #include <dirent.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -41,9 +42,9 @@ struct Told {
 // The hub that takes the place of an earlier one, for ranks 0 to n - 1.
 class NextHub {
  public:
-  explicit NextHub(int ranks, bool isWhole = true) {
+  explicit NextHub(int ranks, bool isPastSilence = false) {
     randombytes_buf(secret.data(), secret.size());
-    Succession succession{ranks, isWhole, {}};
+    Succession succession{ranks, {}, 0, isPastSilence};
     for (int rank = 0; rank < ranks; ++rank)
       succession.neighbours.push_back({rank, static_cast<std::uint32_t>(::getpid()), ""});
     set(succession);
@@ -55,10 +56,12 @@ class NextHub {
   }
 
   Secret secret{};
+  int ranks = 0;
   std::shared_ptr<Standby> standby;
 
  private:
   void set(Succession succession) {
+    ranks = succession.ranks;
     Reactor& reactor = *Reactor::get().value();
     REQUIRE(reactor.call([&] { standby = Standby::open(reactor); }));
     REQUIRE(standby != nullptr);
@@ -73,7 +76,7 @@ class NextHub {
 
 class RawRank {
  public:
-  RawRank(const NextHub& hub, int rank) : RawRank(knockAt(hub), hub.secret, rank) {}
+  RawRank(const NextHub& hub, int rank) : RawRank(knockAt(hub), hub.secret, rank) { ranks_ = hub.ranks; }
   RawRank(Socket socket, const Secret& secret, int rank) : rank_(rank) {
     network::Talk talk(std::move(socket));
     const KeyExchange exchange(secret);
@@ -96,10 +99,18 @@ class RawRank {
     socket_ = talk.takeSocket();
   }
   RawRank& joins(int ranks) { return tell(rawJoin(rank_, ranks, KOLO_VERSION_CODE, placeIdentity(), "nobody's")); }
+  // As from another host, with this standby there.
+  RawRank& joinsFromAfar(int ranks, const Standby& standby) {
+    return tell(rawJoin(rank_, ranks, KOLO_VERSION_CODE, 4711, standby.name(), "127.0.0.1", standby.port()));
+  }
   // That it is back, and which rank has left in good order, or ended otherwise, as far as it knows.
-  RawRank& returns(int gone = -1, std::uint8_t how = kHasLeft) {
+  RawRank& returns(int gone = -1, std::uint8_t how = kHasLeft, const std::vector<int>& counting = {}) {
     Encoder words = frame(Frame::kReturn);
-    words.number(std::int32_t{rank_}).raw(std::string(16, 'p')).text("").number(std::uint32_t{gone >= 0 ? 1u : 0u});
+    words.number(std::int32_t{rank_})
+        .raw(std::string(16, 'p'))
+        .text("")
+        .ranks(counting.empty() ? upTo(ranks_) : counting);
+    words.number(std::uint32_t{gone >= 0 ? 1u : 0u});
     if (gone >= 0) words.number(std::int32_t{gone}).number(how).text("it said goodbye").text("");
     return tell(words.take());
   }
@@ -168,6 +179,7 @@ class RawRank {
     }
   }
   void ends() { socket_.close(); }
+  bool hasNews() const { return network::await(socket_.fd(), POLLIN, Clock::now()); }
   std::uint64_t settled = 0;  // as the last result says
 
  private:
@@ -196,6 +208,7 @@ class RawRank {
   }
 
   const int rank_;
+  int ranks_ = 0;  // of the job
   Socket socket_;
   std::unique_ptr<Session> session_;
   std::string in_;
@@ -250,6 +263,44 @@ class NameTaker {
  private:
   Socket listener_, first_;
 };
+
+// A host to which no way leads: a port that takes no connection. The kernel drops what comes.
+class SilentPort {
+ public:
+  SilentPort() : listener_(network::socketForDial(AF_INET)) {
+    sockaddr_storage address;
+    const socklen_t bytes = kLoopback.fill(0, address);
+    REQUIRE(::bind(listener_.fd(), reinterpret_cast<const sockaddr*>(&address), bytes) == 0);
+    REQUIRE(::listen(listener_.fd(), 0) == 0);
+    port = static_cast<std::uint16_t>(portOf(listener_.fd(), ::getsockname));
+    for (int errnum = 0; errnum == 0;) {
+      callers_.push_back(connectTo(kLoopback, port, Clock::now() + 100ms, errnum));
+      REQUIRE((errnum == 0 || errnum == ETIMEDOUT));
+    }
+  }
+  std::uint16_t port = 0;
+  // Nobody listens there any more.
+  void close() { listener_.close(); }
+
+ private:
+  Socket listener_;
+  std::vector<Socket> callers_;
+};
+
+// A rank of another host.
+Neighbour afar(int rank, std::uint16_t port, const std::string& standby = "elsewhere") {
+  return {rank, 4711, standby, false, "127.0.0.1", port, "elsewhere"};
+}
+// Of this process.
+Neighbour near(int rank) { return {rank, static_cast<std::uint32_t>(::getpid()), ""}; }
+
+std::shared_ptr<Standby> openStandby() {
+  std::shared_ptr<Standby> made;
+  Reactor& reactor = *Reactor::get().value();
+  REQUIRE(reactor.call([&] { made = Standby::open(reactor, true); }));
+  REQUIRE((made != nullptr && made->port() != 0));
+  return made;
+}
 
 // Copies of all connections of a process.
 std::vector<std::pair<int, Socket>> connectionsOf(int pid) {
@@ -361,7 +412,7 @@ TEST_CASE("a result that is gone with the rank that had it fails the request", "
 TEST_CASE("a result outlives a rank that has ended with the hub, and no death comes before it", "[bootstrap]") {
   const bool isThere = GENERATE(true, false);
   const auto own = static_cast<std::uint32_t>(::getpid());
-  const NextHub hub(Succession{3, true, {{0, endedPid(), "nobody's"}, {1, own, ""}, {2, own, ""}}});
+  const NextHub hub(Succession{3, {{0, endedPid(), "nobody's"}, {1, own, ""}, {2, own, ""}}});
   RawRank one(hub, 1), two(hub, 2);
   one.returns().asks(7, upTo(3), "x", true).isBack();
   REQUIRE(one.hear(Frame::kDeaths).has_value());
@@ -401,6 +452,7 @@ TEST_CASE("a rank that an earlier hub had given up, and that lives, hears that i
     zero.tell(frame(Frame::kReturn, std::int32_t{0})
                   .raw(std::string(16, 'p'))
                   .text("")
+                  .ranks(upTo(2))
                   .number(std::uint32_t{1})
                   .number(std::int32_t{1})
                   .number(std::uint8_t{0})
@@ -545,7 +597,7 @@ TEST_CASE("a rank that returns and does not come to an end keeps no other from l
 TEST_CASE("the next hub takes a death of long ago for the cause of nothing that follows", "[bootstrap]") {
   const bool isOld = GENERATE(true, false);
   const auto own = static_cast<std::uint32_t>(::getpid());
-  const NextHub hub(Succession{3, true, {{0, own, ""}, {1, own, ""}, {2, endedPid(), "nobody's"}}});
+  const NextHub hub(Succession{3, {{0, own, ""}, {1, own, ""}, {2, endedPid(), "nobody's"}}});
   RawRank zero(hub, 0), one(hub, 1);
   for (RawRank* const each : {&zero, &one}) {
     each->returns(2, isOld ? kIsOld : std::uint8_t{0}).isBack();
@@ -615,7 +667,7 @@ TEST_CASE("a rank that has not returned is dead only if its standby is closed, a
   const auto own = static_cast<std::uint32_t>(::getpid());
   // Nobody listens by the names of ranks 1 and 2; rank 3 is silent.
   const NextHub hub(
-      Succession{4, true, {{0, own, ""}, {1, own + 1, "kolo-nobody-1"}, {2, own + 1, "kolo-nobody-2"}, {3, own, ""}}});
+      Succession{4, {{0, own, ""}, {1, own + 1, "kolo-nobody-1"}, {2, own + 1, "kolo-nobody-2"}, {3, own, ""}}});
   RawRank zero(hub, 0);
   zero.returns(1).isBack();
   const std::optional<std::string> deaths = zero.hear(Frame::kDeaths);
@@ -640,7 +692,7 @@ TEST_CASE("the name of a rank that has ended proves nothing in the hands of anot
                                fmt::format("kolo-{}-{}-busy", gone, ::geteuid()),
                                fmt::format("kolo-{}-{}-other user", own, ::geteuid() + 1)};
   const NameTaker silent(names[0], false), busy(names[1], true), other(names[2], false);
-  const NextHub hub(Succession{4, true, {{0, own, ""}, {1, gone, names[0]}, {2, gone, names[1]}, {3, own, names[2]}}});
+  const NextHub hub(Succession{4, {{0, own, ""}, {1, gone, names[0]}, {2, gone, names[1]}, {3, own, names[2]}}});
   RawRank zero(hub, 0);
   zero.returns().isBack();
   const std::optional<std::string> deaths = zero.hear(Frame::kDeaths);
@@ -711,28 +763,9 @@ TEST_CASE("a farewell waits until all that have lost a hub know of it", "[bootst
   CHECK(zero.hear(Frame::kFarewell).has_value());
 }
 
-TEST_CASE("ranks of one host of several exchange nothing without the hub, and hear of failures", "[bootstrap]") {
-  const NextHub hub(2, false);
-  RawRank zero(hub, 0), one(hub, 1);
-  zero.returns().tell(frame(Frame::kSubscribe).number(std::uint64_t{5}).take()).isBack();
-  zero.asks(1, upTo(2), "x", true);
-  CHECK(contains(zero.hearsResult(), "relayed the messages between the hosts has ended"));
-  one.returns().isBack().tell(frame(Frame::kReport)
-                                  .number(std::uint64_t{1})
-                                  .number(std::uint64_t{5})
-                                  .number(std::uint64_t{5})
-                                  .number(std::int32_t{koloAborted})
-                                  .number(std::int32_t{1})
-                                  .text("rank 1 gave up")
-                                  .take());
-  const std::optional<std::string> reported = zero.hear(Frame::kReported);
-  REQUIRE(reported.has_value());
-  CHECK(contains(*reported, "rank 1 gave up"));
-}
-
 TEST_CASE("nobody returns in the place of another process, or twice", "[bootstrap]") {
   const auto own = static_cast<std::uint32_t>(::getpid());
-  const NextHub hub(Succession{3, true, {{0, own, ""}, {1, own + 1, ""}, {2, own, ""}}});
+  const NextHub hub(Succession{3, {{0, own, ""}, {1, own + 1, ""}, {2, own, ""}}});
   RawRank zero(hub, 0), again(hub, 0), other(hub, 1), unknown(hub, 3);
   zero.returns().isBack();
   REQUIRE(zero.hear(Frame::kReturned).has_value());
@@ -753,11 +786,12 @@ TEST_CASE("who knocks at a standby without the job's key is turned away", "[boot
     bool isProven = false;
     REQUIRE(reactor.call([&] {
       int errnum = 0;
-      const auto knock = std::make_shared<Knock>(reactor, secret, kolo::bootstrap::knock(hub.standby->name(), errnum),
-                                                 [&](const std::optional<Session>& session, const Socket&) {
-                                                   isProven = session.has_value();
-                                                   over.finish({});
-                                                 });
+      const auto knock =
+          std::make_shared<Knock>(reactor, secret, false, kolo::bootstrap::knock(hub.standby->name(), errnum),
+                                  [&](const std::optional<Session>& session, const Socket&) {
+                                    isProven = session.has_value();
+                                    over.finish({});
+                                  });
       (void)knock->start();
     }));
     REQUIRE(over.wait(Clock::now() + kSoon));
@@ -1015,4 +1049,162 @@ TEST_CASE("a rank that sends more blobs than it can wait with is cut off", "[boo
   CHECK(zero.asks(1, {0}, "", false).hearsResult() == "");
   zero.asks(2000, upTo(2), big, false);
   CHECK(zero.hearsResult() == "closed");
+}
+
+TEST_CASE("hub after hub ends on one host or another, and the ranks that are left go on, down to the last",
+          "[bootstrap]") {
+  Child maker("hub alone", 0, 5, "", true);
+  const std::string first = maker.line();
+  if (first == "no place") {
+    WARN("no namespaces of users can be made here");
+    return;
+  }
+  const koloUniqueId id = unhex(first);
+  Child zero("rank", 0, 5, hex(id), true), one("rank", 1, 5, hex(id)), two("rank", 2, 5, hex(id), true);
+  const std::vector<ControlPtr> controls = joinAll(id, 5, 3);
+  Inbox inbox;
+  controls[4]->subscribe(1, upTo(5), inbox.callback());
+  std::uint64_t sequence = 0;
+  int dead = 0;
+  for (Child* const each : {&maker, &zero, &one, &two}) {
+    each->kill();
+    CHECK(exchangesDone(controls[3], controls[4], ++sequence) == 2);
+    if (each == &maker) continue;
+    REQUIRE(inbox.waitFor(static_cast<std::size_t>(dead) + 1, kSoon));
+    const Failure told = inbox.all().back();
+    CHECK(told.rank == dead);
+    CHECK(contains(told.why.message(), fmt::format("rank {} (pid ", dead++)));
+  }
+  leaveAll(controls);
+  CHECK(inbox.all().size() == 3);
+}
+
+TEST_CASE("a rank of another host that has not returned is dead if its port is closed, or does not know it",
+          "[bootstrap]") {
+  const std::shared_ptr<Standby> other = openStandby();
+  SilentPort closed;
+  closed.close();
+  const NextHub hub(Succession{4, {near(0), afar(1, closed.port), afar(2, other->port()), near(3)}, 0, false});
+  RawRank zero(hub, 0), three(hub, 3);
+  zero.returns().isBack();
+  for (std::uint32_t dead = 0; dead < 2;) {
+    const std::optional<std::string> deaths = zero.hear(Frame::kDeaths);
+    REQUIRE(deaths.has_value());
+    dead += Decoder(*deaths).number<std::uint32_t>();
+  }
+  CHECK(contains(zero.asks(1, {0, 1}, "x", false).hearsResult(), "rank 1 (pid 4711 on elsewhere) died"));
+  three.returns().isBack();
+  CHECK(three.hear(Frame::kDeaths).has_value());
+}
+
+TEST_CASE("a hub behind a silent standby answers nothing before more than half of the ranks are together",
+          "[bootstrap]") {
+  const SilentPort silent;
+  const NextHub hub(Succession{4, {afar(0, silent.port), near(1), near(2), near(3)}, 1, true});
+  RawRank one(hub, 1), two(hub, 2), three(hub, 3);
+  one.returns().isBack().asks(1, {1, 2}, "a", false);
+  two.returns().isBack().asks(1, {1, 2}, "b", false);
+  std::this_thread::sleep_for(300ms);  // nothing comes, however long
+  CHECK_FALSE(one.hasNews());
+  CHECK_FALSE(two.hasNews());
+  three.returns().isBack();
+  for (RawRank* const each : {&one, &two, &three}) REQUIRE(each->hear(Frame::kReturned).has_value());
+  CHECK(one.hearsResult() == "ab");
+  CHECK(two.hearsResult() == "ab");
+}
+
+TEST_CASE("half of the ranks are enough with the first of them", "[bootstrap]") {
+  const SilentPort silent;
+  const NextHub hub(Succession{4, {near(0), near(1), afar(2, silent.port), afar(3, silent.port)}, 1, true});
+  RawRank zero(hub, 0), one(hub, 1);
+  one.returns().isBack();
+  zero.returns().isBack();
+  CHECK(one.hear(Frame::kReturned).has_value());
+  CHECK(zero.hear(Frame::kReturned).has_value());
+}
+
+TEST_CASE("half of the ranks without the first of them give up, and say why", "[bootstrap][slow]") {
+  const SilentPort silent;
+  const bool isMute = GENERATE(true, false);
+  const NextHub hub(Succession{4, {afar(0, silent.port), afar(1, silent.port), near(2), near(3)}, 2, isMute});
+  RawRank two(hub, 2), three(hub, 3);
+  two.returns().isBack();
+  three.returns().isBack();
+  for (RawRank* const each : {&two, &three}) {
+    const std::optional<std::string> why = each->hear(Frame::kCutOff);
+    REQUIRE(why.has_value());
+    CHECK(contains(*why, "2 of 4 ranks (2-3) are still together"));
+    CHECK(contains(*why, "no way to rank 0, rank 1"));
+  }
+}
+
+TEST_CASE("ranks that ended before a host fell silent do not count, and those that end afterwards do", "[bootstrap]") {
+  const SilentPort silent;
+  const bool isBefore = GENERATE(true, false);
+  const NextHub hub(Succession{5, {near(0), near(1), near(2), afar(3, silent.port), afar(4, silent.port)}, 1, true});
+  RawRank one(hub, 1), two(hub, 2);
+  const std::vector<int> counting = isBefore ? std::vector<int>{1, 2, 4} : upTo(5);
+  one.returns(-1, 0, counting);
+  two.returns(-1, 0, counting);
+  if (!isBefore) {
+    std::this_thread::sleep_for(300ms);  // nothing comes, however long
+    CHECK_FALSE(one.hasNews());
+    RawRank zero(hub, 0);
+    zero.returns();
+    REQUIRE(zero.hear(Frame::kReturned).has_value());
+  }
+  CHECK(one.hear(Frame::kReturned).has_value());
+}
+
+TEST_CASE("a rank of another host whose connection ends is dead if its standby is closed, or more than half are left",
+          "[bootstrap]") {
+  const IdContents id = contentsOf(newId());
+  const auto connects = [&](int rank) {
+    int errnum = 0;
+    Socket socket = connectTo(kLoopback, id.port, Clock::now() + kSoon, errnum);
+    REQUIRE(errnum == 0);
+    return std::make_unique<RawRank>(std::move(socket), id.secret, rank);
+  };
+  std::vector<std::shared_ptr<Standby>> standbys;
+  std::vector<std::unique_ptr<RawRank>> ranks;
+  const auto joins = [&](int count) {
+    for (int rank = 0; rank < count; ++rank) {
+      standbys.push_back(openStandby());
+      ranks.push_back(connects(rank));
+      ranks.back()->joinsFromAfar(count, *standbys.back());
+    }
+    for (const auto& each : ranks) REQUIRE(each->hear(Frame::kWelcome).has_value());
+  };
+  const auto hearsDeathOf = [&](RawRank& rank, int dead) {
+    const std::optional<std::string> told = rank.hear(Frame::kDeaths);
+    REQUIRE(told.has_value());
+    Decoder decoder(*told);
+    CHECK(decoder.number<std::uint32_t>() == 1);
+    CHECK(decoder.number<std::int32_t>() == dead);
+  };
+  SECTION("closed, of two") {
+    joins(2);
+    standbys[0] = nullptr;
+    ranks[0]->ends();
+    hearsDeathOf(*ranks[1], 0);
+    const std::optional<std::string> counting = ranks[1]->hear(Frame::kCounting);
+    REQUIRE(counting.has_value());
+    CHECK(Decoder(*counting).ranks(2) == std::vector<int>{1});
+  }
+  SECTION("open, of three") {
+    joins(3);
+    ranks[0]->ends();
+    hearsDeathOf(*ranks[1], 0);
+    hearsDeathOf(*ranks[2], 0);
+  }
+  SECTION("open, and the first of two is left") {
+    joins(2);
+    ranks[1]->ends();
+    hearsDeathOf(*ranks[0], 1);
+  }
+  SECTION("open, and the second of two is left") {
+    joins(2);
+    ranks[0]->ends();
+    CHECK(ranks[1]->hear(Frame::kCutOff).has_value());
+  }
 }

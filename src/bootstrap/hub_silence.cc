@@ -1,0 +1,301 @@
+// The hub's part in what follows where ranks do not answer, and their standbys are not closed for certain: their host
+// is down, or no way leads there, or their connection alone has broken. It is not known then what they do, and whether
+// they go on with another hub.
+//
+// So a hub takes silent ranks for dead only while it has enough of the ranks that count: more than half of them, or
+// half and the first. Those that count are the ranks that were alive when the hub last knew of all: connected, or ended
+// for certain. Ranks that end while others are silent go on counting, and so do silent ones that were taken for dead.
+// Two hubs cannot both have enough, for a rank is with one hub at a time, and the ranks that count for one are those
+// that count for the other one, but for some that had ended before and are with none. A hub that will not get enough
+// tells its ranks so, and ends.
+//
+// Ranks are with this hub if what it has sent since then has arrived in their kernels.
+//
+// Work for each look is linear in the ranks.
+#include <algorithm>
+
+#include "base/insist.h"
+#include "base/settings.h"
+#include "bootstrap/hub.h"
+#include "bootstrap/listener.h"
+
+namespace kolo::bootstrap {
+namespace {
+
+constexpr std::chrono::milliseconds kFirstLookPause{10}, kLongestLookPause{200};
+constexpr std::chrono::seconds kProbeAgain{2};
+constexpr int kMostLooks = 64;                       // at a time: each takes a descriptor
+constexpr std::chrono::seconds kLongestSilence{15};  // of a mute hub, beyond that of a host
+constexpr std::size_t kMostHeldBytes = 256u << 20;   // more than a rank brings, and has under way
+
+std::chrono::milliseconds silence() { return std::chrono::milliseconds(settings::integer("KOLO_SILENCE_MS")); }
+
+}  // namespace
+
+// A rank's connection has ended. The kernel of another host may say so of a process that lives.
+void Hub::hasLost(const MemberPtr& member, std::string_view why) {
+  Slot& slot = slots_[static_cast<std::size_t>(member->rank)];
+  forget(slot.look);
+  if (isMute_) {
+    slot.state = State::kAwaited;
+    slot.member = nullptr;
+  } else {
+    slot.lostBy = std::string(why);
+    expectNoMoreOf(*member);
+  }
+  lookPause_ = kFirstLookPause;
+  reactor_.cancel(lookTimer_);
+  lookTimer_ = reactor_.at(Clock::now(), [self = shared_from_this()] { self->lookAfterAwaited(); });
+}
+
+// Ranks that do not answer have ended if their standby is closed. Nothing follows if it is open.
+void Hub::lookAfterAwaited() {
+  lookTimer_ = 0;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (isMissed(slots_[i])) lookAt(static_cast<int>(i));
+  }
+  judge();
+  if (alive_ <= 0) return;
+  lookPause_ = std::min(lookPause_ * 2, kLongestLookPause);
+  if (isMute_ || std::any_of(slots_.begin(), slots_.end(), isMissed))
+    lookTimer_ = reactor_.at(Clock::now() + lookPause_, [self = shared_from_this()] { self->lookAfterAwaited(); });
+}
+
+void Hub::lookAt(int rank) {
+  Slot& slot = slots_[static_cast<std::size_t>(rank)];
+  Look& look = slot.look;
+  const Clock::time_point now = Clock::now();
+  if (slot.neighbour.isHere) return note(look, isGone(slot.neighbour) ? Knock::Word::kClosed : Knock::Word::kOpen);
+  if (look.knock != nullptr) {
+    if (now - look.since < kLongestKnock) return;
+    // Its host answers for a process that is stopped.
+    note(look, look.knock->word() == Knock::Word::kNone ? Knock::Word::kSilent : Knock::Word::kOpen);
+    endKnock(look);
+    return;
+  }
+  if (looks_ >= kMostLooks || now - look.since < lookPause_) return;
+  look.since = now;
+  int errnum = 0;
+  Socket socket = reach(slot.neighbour, errnum);
+  if (network::isOutOfFiles(errnum)) return;
+  if (errnum != 0) return note(look, errnum == ECONNREFUSED ? Knock::Word::kClosed : Knock::Word::kSilent);
+  look.knock = std::make_shared<Knock>(reactor_, standbySecret({}, slot.neighbour.standby), true, std::move(socket),
+                                       [weak = weak_from_this(), rank](const std::optional<Session>&, const Socket&) {
+                                         const std::shared_ptr<Hub> self = weak.lock();
+                                         if (self == nullptr) return;
+                                         Look& of = self->slots_[static_cast<std::size_t>(rank)].look;
+                                         if (of.knock == nullptr) return;
+                                         // One that ends without an answer is about to close, mostly.
+                                         if (of.knock->word() > Knock::Word::kConnected) note(of, of.knock->word());
+                                         of.knock = nullptr;
+                                         --self->looks_;
+                                         self->judge();
+                                       });
+  ++looks_;
+  if (look.knock->start().ok()) return;
+  look.knock = nullptr;
+  --looks_;
+}
+
+void Hub::endKnock(Look& look) {
+  if (look.knock == nullptr) return;
+  look.knock->drop();
+  look.knock = nullptr;
+  --looks_;
+}
+
+void Hub::forget(Look& look) {
+  endKnock(look);
+  look = {};
+}
+
+void Hub::note(Look& look, Knock::Word word) {
+  const bool isDeaf = word == Knock::Word::kSilent || word == Knock::Word::kHub;
+  if (!isDeaf) look.deafSince = {};
+  else if (look.deafSince == Clock::time_point()) look.deafSince = look.since;
+  look.word = word;
+}
+
+// It will not answer. Of a rank that was connected that is so; one that is to return has as long as a host may be
+// silent.
+bool Hub::isDeaf(const Slot& slot) {
+  if (slot.lostBy) return slot.look.word > Knock::Word::kConnected && slot.look.word != Knock::Word::kClosed;
+  return slot.state == State::kAwaited && slot.look.deafSince != Clock::time_point() &&
+         Clock::now() - slot.look.deafSince >= silence();
+}
+
+// It is with this hub.
+bool Hub::isPresent(const Slot& slot) {
+  return slot.state == State::kJoined && !slot.lostBy && !slot.givenUpBy &&
+         (slot.neighbour.isHere || slot.member->channel->hasArrived());
+}
+
+// It may be, sooner or later.
+bool Hub::mayCome(const Slot& slot) {
+  const bool isJoined = slot.state == State::kJoined && !slot.lostBy && !slot.givenUpBy;
+  const bool mayReturn = slot.state == State::kAwaited && slot.look.word != Knock::Word::kClosed && !isDeaf(slot);
+  return isJoined || mayReturn;
+}
+
+bool Hub::areEnough(bool (*counts)(const Slot&)) const {
+  std::size_t have = 0;
+  bool isFirst = false;
+  for (std::size_t i = 0; i < counting_.size(); ++i) {
+    if (!counts(slots_[static_cast<std::size_t>(counting_[i])])) continue;
+    isFirst = isFirst || i == 0;
+    ++have;
+  }
+  return 2 * have > counting_.size() || (2 * have == counting_.size() && isFirst);
+}
+
+// All ranks are connected here, or have ended for certain: there is nobody whom another hub could have.
+bool Hub::isAllKnown() const {
+  return std::all_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
+    if (slot.state == State::kDead) return !slot.isSilent;
+    return !isMissed(slot) || slot.look.word == Knock::Word::kClosed;
+  });
+}
+
+// It has another hub for so long that this one would have more than half of the ranks by now, if it were to have them.
+bool Hub::isWithAnother(const Slot& slot) {
+  return slot.look.word == Knock::Word::kHub && isDeaf(slot) &&
+         Clock::now() - slot.look.deafSince > silence() + kLongestSilence;
+}
+
+// What follows from the looks.
+void Hub::judge() {
+  if (alive_ <= 0) return;
+  if (isMute_) {
+    if (isAllKnown() || areEnough(isPresent)) speak();
+    else if (!areEnough(mayCome) || Clock::now() - madeAt_ > silence() + kLongestSilence) return cutOff();
+    else return;
+  }
+  buryTheClosed();
+  if (alive_ > 0) buryTheDeaf();
+  if (alive_ > 0) tellCounting();
+}
+
+void Hub::buryTheClosed() {
+  for (std::size_t i = 0; i < slots_.size() && alive_ > 0; ++i) {
+    if (isMissed(slots_[i]) && slots_[i].look.word == Knock::Word::kClosed) bury(static_cast<int>(i), false);
+  }
+}
+
+void Hub::buryTheDeaf() {
+  if (std::none_of(slots_.begin(), slots_.end(), isDeaf)) {
+    probedAt_ = {};
+    return;
+  }
+  const bool isProbed = probedAt_ != Clock::time_point();
+  if (isProbed && areEnough(isPresent)) {
+    for (std::size_t i = 0; i < slots_.size() && alive_ > 0; ++i) {
+      if (isDeaf(slots_[i])) bury(static_cast<int>(i), true);
+    }
+  } else if (!areEnough(mayCome) || std::any_of(slots_.begin(), slots_.end(), isWithAnother)) {
+    cutOff();
+  } else if (!isProbed || Clock::now() - probedAt_ > kProbeAgain) {
+    probe();
+  }
+}
+
+void Hub::bury(int rank, bool isSilent) {
+  Slot& slot = slots_[static_cast<std::size_t>(rank)];
+  const bool wasLost = slot.lostBy.has_value();
+  const std::string who = wasLost ? describe(*slot.member) : describe(slot.neighbour);
+  const std::string by = wasLost ? *slot.lostBy : isSilent ? "its host does not answer" : "connection closed";
+  std::string farewell = slot.farewell;
+  if (farewell.empty()) farewell = who + (slot.hasLeft ? " has left the job" : " died: " + by);
+  slot.isSilent = isSilent;
+  forget(slot.look);
+  if (slot.hasLeft) {
+    goneFromJob(rank, State::kLeft, std::move(farewell));
+  } else {
+    if (!wasLost && slot.farewell.empty()) slot.known = afterHub_;
+    diedInJob(rank, who, std::move(farewell));
+  }
+  if (!wasLost) (void)insist([this] { expectOneLess(); });
+}
+
+// So that it can be seen whether the ways to the others are open.
+void Hub::probe() {
+  const auto there = shared(frame(Frame::kThere));
+  for (const Slot& slot : slots_) {
+    if (slot.member == nullptr || slot.lostBy || slot.neighbour.isHere) continue;
+    slot.member->channel->send(there);
+    slot.member->channel->push();
+  }
+  probedAt_ = Clock::now();
+}
+
+// A mute hub hears what it is told when it speaks.
+bool Hub::hold(const MemberPtr& member, std::string_view bytes) {
+  if (member->held.bytes + bytes.size() > kMostHeldBytes) return false;
+  member->held.frames.emplace_back(bytes);
+  member->held.bytes += bytes.size();
+  return true;
+}
+
+void Hub::speak() {
+  isMute_ = false;
+  std::vector<MemberPtr> members;
+  (void)insist([&] {
+    members.clear();
+    for (const Slot& slot : slots_) {
+      if (slot.member != nullptr) members.push_back(slot.member);
+    }
+  });
+  for (const MemberPtr& each : members) (void)insist([&] { receive(each); });
+  for (const MemberPtr& each : members) {
+    bool isRight = true;
+    for (const std::string& said : std::exchange(each->held, {}).frames)
+      isRight = isRight && insist([&] { isRight = onFrame(each, said); }) && isRight;
+    if (isRight) continue;
+    each->channel->close();
+    (void)insist([&] { onClosed(each, "it sent a malformed frame"); });
+  }
+}
+
+// This hub will not have enough of the ranks that count, and others may.
+void Hub::cutOff() {
+  std::vector<int> here, others;
+  for (const int rank : counting_) {
+    const Slot& slot = slots_[static_cast<std::size_t>(rank)];
+    if (slot.state == State::kJoined && !slot.lostBy) here.push_back(rank);
+    else if (slot.state != State::kLeft && (slot.state != State::kDead || slot.isSilent)) others.push_back(rank);
+  }
+  std::string names;
+  for (const int rank : others) names += fmt::format("{}rank {}", names.empty() ? "" : ", ", rank);
+  const std::string why = fmt::format(
+      "{} of {} ranks ({}) are still together, and others may go on without them: more than half have to "
+      "be, or half with rank {}. There is no way to {}",
+      here.size(), counting_.size(), describeRanks(here), counting_.empty() ? 0 : counting_.front(),
+      names.substr(0, kMostKnownBytes));
+  const auto news = shared(frame(Frame::kCutOff, why));
+  for (Slot& slot : slots_) {
+    if (slot.member != nullptr) {
+      slot.member->channel->send(news);
+      slot.member->channel->closeWhenSent();
+      slot.member->channel->push();
+    }
+    slot.member = nullptr;
+    slot.state = State::kLeft;
+    slot.lostBy.reset();
+  }
+  gone_ += std::exchange(alive_, 0);
+  finishWithoutRanks();
+}
+
+// Of which more than half are to be together when some are silent: those that are alive while all are known.
+void Hub::tellCounting() {
+  if (!isWide_ || !isFollowed_ || isMute_ || alive_ <= 0 || !newlyDead_.empty()) return;
+  if (!isAllKnown() || std::any_of(slots_.begin(), slots_.end(), isMissed)) return;
+  std::vector<int> now;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].state == State::kJoined && !slots_[i].givenUpBy) now.push_back(static_cast<int>(i));
+  }
+  if (now == counting_) return;
+  broadcast(shared(frame(Frame::kCounting).ranks(now)), false);
+  counting_ = std::move(now);
+}
+
+}  // namespace kolo::bootstrap
