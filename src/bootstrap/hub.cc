@@ -71,6 +71,7 @@ bool Hub::onFrame(const MemberPtr& member, std::string_view bytes) {
     case Frame::kAnswer: return onAnswer(member, decoder);
     case Frame::kFinished: return onFinished(member, decoder);
     case Frame::kResult: return onResult(member, decoder);
+    case Frame::kVoted: return onVoted(member, decoder);
     default: return false;
   }
 }

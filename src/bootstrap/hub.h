@@ -105,6 +105,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
     bool isLeaving = false;                    // and is told farewell when the others know
     bool isBack = false;                       // has said all that it has to say after an earlier hub's end
     bool isLate = false;                       // or had no more time for it
+    bool hasVoted = false;                     // it takes those for dead whom the last vote names
     std::size_t gathers = 0, gatherBytes = 0;  // that it takes part in; of its blobs
     Brought brought;
     Billboard::ReaderPtr reader;  // null: it does not read the billboard
@@ -141,7 +142,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
     Look look;
     std::optional<std::string> lostBy;     // of one that is joined: why its connection has ended
     std::optional<std::string> givenUpBy;  // of one that is joined: why others count it as dead
-    bool isSilent = false;                 // of one that is dead: its standby was not found closed
+    bool isVotedOut = false;               // a vote names it: it is dead, as soon as enough have answered
     bool hasLeft = false;                  // of those that are awaited, as far as the ranks that have returned know
     bool isOld = false;                    // its end, as they say: nothing follows from it now
     Clock::time_point diedAt{};
@@ -221,13 +222,16 @@ class Hub : public std::enable_shared_from_this<Hub> {
   void lookAfterAwaited();
   void lookAt(int rank);
   void judge();
-  void buryTheClosed();
+  void buryTheCertain();
+  bool hasEnded(int rank) const;
   void buryTheDeaf();
-  void bury(int rank, bool isSilent);
+  void nameEnd(Slot& slot);
+  void bury(int rank);
   bool hold(const MemberPtr& member, std::string_view bytes);
   void speak();
   void cutOff();
-  void probe();
+  void askToVote(const std::vector<int>& deaf);
+  bool onVoted(const MemberPtr& member, Decoder& decoder);
   void tellCounting();
   static bool isMissed(const Slot& slot) { return slot.state == State::kAwaited || slot.lostBy.has_value(); }
   static void note(Look& look, Knock::Word word);
@@ -235,6 +239,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   void forget(Look& look);
   static bool isDeaf(const Slot& slot);
   static bool isPresent(const Slot& slot);
+  static bool hasVoted(const Slot& slot) { return isPresent(slot) && slot.member->hasVoted; }
   static bool mayCome(const Slot& slot);
   static bool isWithAnother(const Slot& slot);
   bool isAllKnown() const;
@@ -301,7 +306,9 @@ class Hub : public std::enable_shared_from_this<Hub> {
   // A successor that was made behind a silent standby answers nothing before more than half of those that count are
   // here.
   bool isMute_ = false;
-  Clock::time_point madeAt_{}, probedAt_{};
+  Clock::time_point madeAt_{}, votedAt_{};                                  // a vote was called for last
+  std::uint64_t vote_ = 0;                                                  // the number of the last one
+  std::vector<int> named_;                                                  // by it, sorted
   std::vector<int> counting_;                                               // the ranks that count
   int looks_ = 0;                                                           // under way
   std::shared_ptr<Standby> standby_;                                        // by which ranks know that this hub lives

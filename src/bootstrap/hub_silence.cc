@@ -2,14 +2,16 @@
 // is down, or no way leads there, or their connection alone has broken. It is not known then what they do, and whether
 // they go on with another hub.
 //
-// So a hub takes silent ranks for dead only while it has enough of the ranks that count: more than half of them, or
-// half and the first. Those that count are the ranks that were alive when the hub last knew of all: connected, or ended
-// for certain. Ranks that end while others are silent go on counting, and so do silent ones that were taken for dead.
-// Two hubs cannot both have enough, for a rank is with one hub at a time, and the ranks that count for one are those
-// that count for the other one, but for some that had ended before and are with none. A hub that will not get enough
-// tells its ranks so, and ends.
+// So a hub takes silent ranks for dead only by a vote of the ranks that count: more than half of them have to answer,
+// or half and the first. Who answers is bound: it brings those that the vote names to any later hub as dead, and there
+// they are with nobody. At first all ranks count. Those that were voted out do not any more; nor do ranks that have
+// ended for certain, as soon as no other one is missed. A hub that will not get enough tells its ranks so, and ends.
 //
-// Ranks are with this hub if what it has sent since then has arrived in their kernels.
+// Two hubs never take each other's ranks for dead. Let A have voted X out of the ranks C that count, and let hub B have
+// enough of C without knowing of it. Two sets that are enough of C share a rank. That rank has answered A before it
+// came to B, so it has brought X to B, and B does not count X. What B has is then more than half of C without X, too,
+// so the same holds for what A votes on next. A vote that was not ended binds as well: those that it names may count as
+// dead though their host answers again.
 //
 // Work for each look is linear in the ranks.
 #include <algorithm>
@@ -23,7 +25,8 @@ namespace kolo::bootstrap {
 namespace {
 
 constexpr std::chrono::milliseconds kFirstLookPause{10}, kLongestLookPause{200};
-constexpr std::chrono::seconds kProbeAgain{2};
+constexpr std::chrono::seconds kAskToVoteAgain{2};   // those that have come meanwhile
+constexpr std::size_t kMostNamed = 1024;             // in a vote: they fit into a frame
 constexpr int kMostLooks = 64;                       // at a time: each takes a descriptor
 constexpr std::chrono::seconds kLongestSilence{15};  // of a mute hub, beyond that of a host
 constexpr std::size_t kMostHeldBytes = 256u << 20;   // more than a rank brings, and has under way
@@ -119,22 +122,20 @@ void Hub::note(Look& look, Knock::Word word) {
 // It will not answer. Of a rank that was connected that is so; one that is to return has as long as a host may be
 // silent.
 bool Hub::isDeaf(const Slot& slot) {
+  if (!isMissed(slot)) return false;
+  if (slot.isVotedOut) return true;
   if (slot.lostBy) return slot.look.word > Knock::Word::kConnected && slot.look.word != Knock::Word::kClosed;
   return slot.state == State::kAwaited && slot.look.deafSince != Clock::time_point() &&
          Clock::now() - slot.look.deafSince >= silence();
 }
 
 // It is with this hub.
-bool Hub::isPresent(const Slot& slot) {
-  return slot.state == State::kJoined && !slot.lostBy && !slot.givenUpBy &&
-         (slot.neighbour.isHere || slot.member->channel->hasArrived());
-}
+bool Hub::isPresent(const Slot& slot) { return slot.state == State::kJoined && !slot.lostBy && !slot.givenUpBy; }
 
 // It may be, sooner or later.
 bool Hub::mayCome(const Slot& slot) {
-  const bool isJoined = slot.state == State::kJoined && !slot.lostBy && !slot.givenUpBy;
   const bool mayReturn = slot.state == State::kAwaited && slot.look.word != Knock::Word::kClosed && !isDeaf(slot);
-  return isJoined || mayReturn;
+  return isPresent(slot) || mayReturn;
 }
 
 bool Hub::areEnough(bool (*counts)(const Slot&)) const {
@@ -148,12 +149,12 @@ bool Hub::areEnough(bool (*counts)(const Slot&)) const {
   return 2 * have > counting_.size() || (2 * have == counting_.size() && isFirst);
 }
 
-// All ranks are connected here, or have ended for certain: there is nobody whom another hub could have.
+// All ranks are connected here, have ended for certain, or were voted out: there is nobody whom another hub could have.
 bool Hub::isAllKnown() const {
-  return std::all_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
-    if (slot.state == State::kDead) return !slot.isSilent;
-    return !isMissed(slot) || slot.look.word == Knock::Word::kClosed;
-  });
+  for (int rank = 0; rank < expected_; ++rank) {
+    if (isMissed(slots_[static_cast<std::size_t>(rank)]) && !hasEnded(rank)) return false;
+  }
+  return true;
 }
 
 // It has another hub for so long that this one would have more than half of the ranks by now, if it were to have them.
@@ -170,61 +171,95 @@ void Hub::judge() {
     else if (!areEnough(mayCome) || Clock::now() - madeAt_ > silence() + kLongestSilence) return cutOff();
     else return;
   }
-  buryTheClosed();
+  buryTheCertain();
   if (alive_ > 0) buryTheDeaf();
   if (alive_ > 0) tellCounting();
 }
 
-void Hub::buryTheClosed() {
-  for (std::size_t i = 0; i < slots_.size() && alive_ > 0; ++i) {
-    if (isMissed(slots_[i]) && slots_[i].look.word == Knock::Word::kClosed) bury(static_cast<int>(i), false);
+// Its standby is closed; or it is silent, an earlier hub had it voted out, and a rank that has returned says so.
+bool Hub::hasEnded(int rank) const {
+  const Slot& slot = slots_[static_cast<std::size_t>(rank)];
+  if (!isMissed(slot) || slot.look.word == Knock::Word::kClosed) return isMissed(slot);
+  return slot.look.word == Knock::Word::kSilent && !slot.lostBy && !slot.farewell.empty() &&
+         !std::binary_search(counting_.begin(), counting_.end(), rank);
+}
+
+void Hub::buryTheCertain() {
+  for (int rank = 0; rank < expected_ && alive_ > 0; ++rank) {
+    if (hasEnded(rank)) bury(rank);
   }
 }
 
 void Hub::buryTheDeaf() {
-  if (std::none_of(slots_.begin(), slots_.end(), isDeaf)) {
-    probedAt_ = {};
-    return;
+  std::vector<int> deaf;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (isDeaf(slots_[i])) deaf.push_back(static_cast<int>(i));
   }
-  const bool isProbed = probedAt_ != Clock::time_point();
-  if (isProbed && areEnough(isPresent)) {
-    for (std::size_t i = 0; i < slots_.size() && alive_ > 0; ++i) {
-      if (isDeaf(slots_[i])) bury(static_cast<int>(i), true);
+  if (deaf.empty()) return;
+  deaf.resize(std::min(deaf.size(), kMostNamed));
+  const bool isAsked = std::includes(named_.begin(), named_.end(), deaf.begin(), deaf.end());
+  if (isAsked && areEnough(hasVoted)) {
+    for (const int rank : deaf) {
+      if (alive_ > 0) bury(rank);
     }
   } else if (!areEnough(mayCome) || std::any_of(slots_.begin(), slots_.end(), isWithAnother)) {
     cutOff();
-  } else if (!isProbed || Clock::now() - probedAt_ > kProbeAgain) {
-    probe();
+  } else if (!isAsked || Clock::now() - votedAt_ > kAskToVoteAgain) {
+    askToVote(deaf);
   }
 }
 
-void Hub::bury(int rank, bool isSilent) {
+// What is said of the end of a rank that is missed.
+void Hub::nameEnd(Slot& slot) {
+  if (!slot.farewell.empty()) return;
+  const bool isClosed = slot.look.word == Knock::Word::kClosed;
+  const std::string by = slot.lostBy ? *slot.lostBy : isClosed ? "connection closed" : "its host does not answer";
+  slot.farewell = describe(slot.neighbour) + (slot.hasLeft ? " has left the job" : " died: " + by);
+  if (!slot.lostBy && !slot.hasLeft) slot.known = afterHub_;
+}
+
+void Hub::bury(int rank) {
   Slot& slot = slots_[static_cast<std::size_t>(rank)];
   const bool wasLost = slot.lostBy.has_value();
-  const std::string who = wasLost ? describe(*slot.member) : describe(slot.neighbour);
-  const std::string by = wasLost ? *slot.lostBy : isSilent ? "its host does not answer" : "connection closed";
-  std::string farewell = slot.farewell;
-  if (farewell.empty()) farewell = who + (slot.hasLeft ? " has left the job" : " died: " + by);
-  slot.isSilent = isSilent;
+  nameEnd(slot);
   forget(slot.look);
-  if (slot.hasLeft) {
-    goneFromJob(rank, State::kLeft, std::move(farewell));
-  } else {
-    if (!wasLost && slot.farewell.empty()) slot.known = afterHub_;
-    diedInJob(rank, who, std::move(farewell));
-  }
+  std::string farewell = slot.farewell;
+  if (slot.hasLeft) goneFromJob(rank, State::kLeft, std::move(farewell));
+  else diedInJob(rank, describe(slot.neighbour), std::move(farewell));
   if (!wasLost) (void)insist([this] { expectOneLess(); });
 }
 
-// So that it can be seen whether the ways to the others are open.
-void Hub::probe() {
-  const auto there = shared(frame(Frame::kThere));
+// Asks the ranks whether they take the deaf for dead. Those that have answered this vote are not asked again. One that
+// a vote names is given up, also where it returns before the vote is over: others may have answered.
+void Hub::askToVote(const std::vector<int>& deaf) {
+  Encoder names;
+  const bool isNew = named_ != deaf;
+  for (const int rank : deaf) {
+    Slot& slot = slots_[static_cast<std::size_t>(rank)];
+    nameEnd(slot);
+    slot.isVotedOut = true;
+    names.number(static_cast<std::int32_t>(rank)).text(slot.farewell).text(slot.known);
+  }
+  const auto question =
+      shared(frame(Frame::kVote, isNew ? ++vote_ : vote_, static_cast<std::uint32_t>(deaf.size())).raw(names.take()));
+  if (isNew) named_ = deaf;
   for (const Slot& slot : slots_) {
-    if (slot.member == nullptr || slot.lostBy || slot.neighbour.isHere) continue;
-    slot.member->channel->send(there);
+    if (slot.member == nullptr || slot.lostBy) continue;
+    if (isNew) slot.member->hasVoted = false;
+    if (slot.member->hasVoted) continue;
+    slot.member->channel->send(question);
     slot.member->channel->push();
   }
-  probedAt_ = Clock::now();
+  votedAt_ = Clock::now();
+}
+
+bool Hub::onVoted(const MemberPtr& member, Decoder& decoder) {
+  const auto number = decoder.number<std::uint64_t>();
+  if (!decoder.done() || number == 0 || number > vote_) return false;
+  if (number != vote_) return true;  // it names fewer ranks than that of now
+  member->hasVoted = true;
+  judge();
+  return true;
 }
 
 // A mute hub hears what it is told when it speaks.
@@ -261,7 +296,7 @@ void Hub::cutOff() {
   for (const int rank : counting_) {
     const Slot& slot = slots_[static_cast<std::size_t>(rank)];
     if (slot.state == State::kJoined && !slot.lostBy) here.push_back(rank);
-    else if (slot.state != State::kLeft && (slot.state != State::kDead || slot.isSilent)) others.push_back(rank);
+    else if (slot.state != State::kLeft && slot.state != State::kDead) others.push_back(rank);
   }
   std::string names;
   for (const int rank : others) names += fmt::format("{}rank {}", names.empty() ? "" : ", ", rank);
@@ -285,13 +320,16 @@ void Hub::cutOff() {
   finishWithoutRanks();
 }
 
-// Of which more than half are to be together when some are silent: those that are alive while all are known.
+// Of which more than half are to be together when some are silent. Ranks only ever cease to count: those that were
+// voted out at once, those that have ended for certain when nobody is missed.
 void Hub::tellCounting() {
   if (!isWide_ || !isFollowed_ || isMute_ || alive_ <= 0 || !newlyDead_.empty()) return;
-  if (!isAllKnown() || std::any_of(slots_.begin(), slots_.end(), isMissed)) return;
+  const bool isOneMissed = std::any_of(slots_.begin(), slots_.end(), isMissed);
   std::vector<int> now;
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].state == State::kJoined && !slots_[i].givenUpBy) now.push_back(static_cast<int>(i));
+  for (const int rank : counting_) {
+    const Slot& slot = slots_[static_cast<std::size_t>(rank)];
+    const bool isVotedOut = slot.state == State::kDead && slot.isVotedOut;
+    if (isOneMissed ? !isVotedOut : isPresent(slot)) now.push_back(rank);
   }
   if (now == counting_) return;
   broadcast(shared(frame(Frame::kCounting).ranks(now)), false);

@@ -158,7 +158,7 @@ bool MemberLink::onFrame(std::string_view bytes) {
     case Frame::kOnBillboard: return onOnBillboard(decoder);
     case Frame::kCounting: return onCounting(decoder);
     case Frame::kCutOff: return onCutOff(decoder);
-    case Frame::kThere: return decoder.done();
+    case Frame::kVote: return onVote(decoder);
     case Frame::kFarewell:
       hasFarewell_ = true;
       standby_.reset();
@@ -379,7 +379,11 @@ void MemberLink::endAllWithHub(std::string_view why) {
 
 void MemberLink::died(int rank, std::string why) {
   // Each hub tells of those that died before it.
-  const bool isKnown = !place_.neighbours.empty() && !memory_.gone.try_emplace(rank, Gone{false, why, {}}).second;
+  bool isKnown = false;
+  if (!place_.neighbours.empty()) {
+    const auto [at, isNew] = memory_.gone.try_emplace(rank, Gone{false, why, {}});
+    isKnown = !isNew && std::exchange(at->second.isTold, true);
+  }
   if (!isKnown) {
     memory_.lastDeath = why;
     memory_.lastDeathAt = Clock::now();

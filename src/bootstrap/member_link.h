@@ -121,6 +121,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   bool onLeft(Decoder& decoder);
   bool onNeighbours(Decoder& decoder);
   bool onCounting(Decoder& decoder);
+  bool onVote(Decoder& decoder);
   bool onCutOff(Decoder& decoder);
   bool onReturned(Decoder& decoder);
   bool onHostKnows(Decoder& decoder);
@@ -185,6 +186,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
     bool hasLeft = false;
     std::string farewell, known;
     Clock::time_point since = Clock::now();
+    bool isTold = true;  // as a death, and not in a vote alone
   };
   struct Kept {
     std::uint64_t number;  // the hub's

@@ -58,6 +58,23 @@ bool MemberLink::onCounting(Decoder& decoder) {
   return true;
 }
 
+// What this rank has answered holds with any hub: it brings those ranks to the next one as dead. So no two hubs have
+// the word of enough ranks without one of these having told the second what the first was given.
+bool MemberLink::onVote(Decoder& decoder) {
+  const auto number = decoder.number<std::uint64_t>();
+  const auto count = decoder.number<std::uint32_t>();
+  for (std::uint32_t i = 0; i < count && decoder.ok(); ++i) {
+    const auto rank = decoder.number<std::int32_t>();
+    const std::string_view farewell = decoder.text(), known = decoder.text();
+    if (!decoder.ok() || rank < 0 || rank >= place_.ranks || rank == rank_) return false;
+    memory_.gone.try_emplace(rank, Gone{false, std::string(farewell.substr(0, 2 * kMostKnownBytes)),
+                                        std::string(known.substr(0, kMostKnownBytes)), Clock::now(), false});
+  }
+  if (!decoder.done()) return false;
+  channel_->send(frame(Frame::kVoted, number).take());
+  return true;
+}
+
 // The others may go on without this rank, so it is told of itself as they are.
 bool MemberLink::onCutOff(Decoder& decoder) {
   search_.cutOff = decoder.text();

@@ -31,7 +31,7 @@ namespace kolo::bootstrap {
 
 using network::KeyExchange;
 
-constexpr std::uint16_t kProtocol = 9;
+constexpr std::uint16_t kProtocol = 10;
 constexpr std::size_t kSecretBytes = 32;
 constexpr std::size_t kTagBytes = 16;
 constexpr std::size_t kMaxBlobBytes = 1u << 20;
@@ -206,6 +206,7 @@ enum class Frame : std::uint8_t {
   kFinished = 13,        // -: that was all that a rank brings which returns
   kReadsBillboard = 14,  // -: it has opened the billboard (billboard.h)
   kRead = 15,            // number of the last frame on the billboard that it has read
+  kVoted = 16,          // number of the vote: this rank takes those that it names for dead, with any hub
   // hub -> rank
   kWelcome = 32,       // the hub's pid, host, the job's key, ranks that live in its process
   kRefused = 33,       // code, message
@@ -225,7 +226,7 @@ enum class Frame : std::uint8_t {
   kOnBillboard = 47,   // a frame on the billboard: number, place, bytes, key
   kCounting = 48,      // the ranks of which more than half have to be together where some are silent
   kCutOff = 49,        // why: not so many are, and this hub goes on with none
-  kThere = 50,         // -: its arrival says that the way to the rank is open
+  kVote = 50,          // its number, count, (rank that is to count as dead, farewell, known)...
 };
 
 constexpr std::size_t kFrameKinds = 51;

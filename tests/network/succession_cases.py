@@ -32,8 +32,9 @@ class Outliving(Case):
         for rank in lost:
             self.expect_failure(ranks, rank, since, BOUND, (REMOTE, UNREACHABLE), "cut off|does not answer")
 
-    def end_one_after_the_other(self, ranks, order):
+    def end_one_after_the_other(self, ranks, order, pause=0):
         for victim in order:
+            time.sleep(pause)  # longer than anything that was begun before may still go on
             since = time.monotonic()
             ranks[victim].kill()
             left = [rank for rank in range(len(ranks)) if ranks[rank].process.poll() is None]
@@ -65,7 +66,7 @@ class Hosts(Outliving):
         network.pull_cable(0)
         self.expect_together(ranks, range(2, 6))
         self.expect_cut_off(ranks, (0, 1), since)
-        self.end_one_after_the_other(ranks, [2, 3, 4])
+        self.end_one_after_the_other(ranks, [2, 3, 4], pause=10)
 
     def test_that_fall_silent_without_the_hub_are_left_behind_by_more_than_half(self):
         network, ranks = self.begin(3, 2)
