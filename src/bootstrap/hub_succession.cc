@@ -122,7 +122,6 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
   own.state = State::kJoined;
   own.member = member;
   forget(own.look);
-  own.givenUpBy.reset();
   if (!own.farewell.empty() && !own.hasLeft) own.givenUpBy = own.farewell;
   own.farewell.clear();
   own.known.clear();

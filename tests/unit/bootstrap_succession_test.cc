@@ -1122,6 +1122,27 @@ TEST_CASE("a hub behind a silent standby answers nothing before more than half o
   CHECK(two.hearsResult() == "ab");
 }
 
+TEST_CASE("a rank that returns twice to a mute hub is still given up", "[bootstrap]") {
+  const SilentPort silent;
+  const NextHub hub(Succession{4, {afar(0, silent.port), near(1), near(2), near(3)}, 1, true});
+  RawRank two(hub, 2);
+  two.returns(1, 0).isBack();
+  {
+    RawRank first(hub, 1);
+    first.returns();
+    first.ends();
+  }
+  std::this_thread::sleep_for(300ms);  // until its end is noticed
+  RawRank one(hub, 1), three(hub, 3);
+  one.returns().isBack();
+  three.returns().isBack();
+  std::this_thread::sleep_for(300ms);  // nothing comes, however long: it does not count
+  CHECK_FALSE(three.hasNews());
+  RawRank zero(hub, 0);
+  zero.returns().isBack();
+  CHECK(one.hear(Frame::kDeaths).has_value());
+}
+
 TEST_CASE("half of the ranks are enough with the first of them", "[bootstrap]") {
   const SilentPort silent;
   const NextHub hub(Succession{4, {near(0), near(1), afar(2, silent.port), afar(3, silent.port)}, 1, true});
