@@ -121,6 +121,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
     std::shared_ptr<Knock> knock;  // under way
     Clock::time_point since{};     // it is, or was
     Knock::Word word{};
+    Clock::time_point begunAt{};    // the first one since the rank is missed
     Clock::time_point deafSince{};  // no way leads there, or it has another hub; 0: neither
   };
   // kAwaited: it has not returned after the last hub's end.

@@ -68,6 +68,7 @@ void Hub::lookAt(int rank) {
   Slot& slot = slots_[static_cast<std::size_t>(rank)];
   Look& look = slot.look;
   const Clock::time_point now = Clock::now();
+  if (look.begunAt == Clock::time_point()) look.begunAt = now;
   if (slot.neighbour.isHere) return note(look, isGone(slot.neighbour) ? Knock::Word::kClosed : Knock::Word::kOpen);
   if (look.knock != nullptr) {
     if (now - look.since < kLongestKnock) return;
@@ -119,12 +120,14 @@ void Hub::note(Look& look, Knock::Word word) {
   look.word = word;
 }
 
-// It will not answer. Of a rank that was connected that is so; one that is to return has as long as a host may be
-// silent.
+// It will not answer. So it is of a rank that was connected, and whose host is silent. One that is to return has as
+// long as a host may be silent, and so has a standby that is open to close: its process may be ending.
 bool Hub::isDeaf(const Slot& slot) {
   if (!isMissed(slot)) return false;
   if (slot.isVotedOut) return true;
-  if (slot.lostBy) return slot.look.word > Knock::Word::kConnected && slot.look.word != Knock::Word::kClosed;
+  const Look& look = slot.look;
+  if (slot.lostBy && look.word == Knock::Word::kOpen) return Clock::now() - look.begunAt >= silence();
+  if (slot.lostBy) return look.word == Knock::Word::kHub || look.word == Knock::Word::kSilent;
   return slot.state == State::kAwaited && slot.look.deafSince != Clock::time_point() &&
          Clock::now() - slot.look.deafSince >= silence();
 }

@@ -1225,7 +1225,7 @@ TEST_CASE("ranks that ended before a host fell silent do not count, and those th
 }
 
 TEST_CASE("a rank of another host whose connection ends is dead if its standby is closed, or more than half are left",
-          "[bootstrap]") {
+          "[bootstrap][slow]") {
   const IdContents id = contentsOf(newId());
   const auto connects = [&](int rank) {
     int errnum = 0;
@@ -1279,6 +1279,13 @@ TEST_CASE("a rank of another host whose connection ends is dead if its standby i
     ranks[1]->ends();
     ranks[0]->votes(1);
     hearsDeathOf(*ranks[0], 1);
+  }
+  SECTION("open for a moment, and the second of two is left") {
+    joins(2);
+    ranks[0]->ends();
+    std::this_thread::sleep_for(300ms);  // until the hub has looked
+    standbys[0] = nullptr;
+    hearsDeathOf(*ranks[1], 0);
   }
   SECTION("open, and the second of two is left") {
     joins(2);
