@@ -121,8 +121,10 @@ class Hub : public std::enable_shared_from_this<Hub> {
     std::shared_ptr<Knock> knock;  // under way
     Clock::time_point since{};     // it is, or was
     Knock::Word word{};
-    Clock::time_point begunAt{};    // the first one since the rank is missed
-    Clock::time_point deafSince{};  // no way leads there, or it has another hub; 0: neither
+    Clock::time_point begunAt{};       // the first one since the rank is missed
+    Clock::time_point unheardSince{};  // nobody has answered since then, though connections may be taken
+    bool isUnheard() const;            // for as long as a host may be silent
+    Clock::time_point deafSince{};     // no way leads there, or it has another hub; 0: neither
   };
   // kAwaited: it has not returned after the last hub's end.
   enum class State : std::uint8_t { kAbsent, kJoined, kAwaited, kLeft, kDead };
@@ -235,7 +237,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   bool onVoted(const MemberPtr& member, Decoder& decoder);
   void tellCounting();
   static bool isMissed(const Slot& slot) { return slot.state == State::kAwaited || slot.lostBy.has_value(); }
-  static void note(Look& look, Knock::Word word);
+  static void note(Look& look, Knock::Word word, Clock::time_point since);
   void endKnock(Look& look);
   void forget(Look& look);
   static bool isDeaf(const Slot& slot);

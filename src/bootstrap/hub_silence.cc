@@ -17,7 +17,6 @@
 #include <algorithm>
 
 #include "base/insist.h"
-#include "base/settings.h"
 #include "bootstrap/hub.h"
 #include "bootstrap/listener.h"
 
@@ -30,8 +29,6 @@ constexpr std::size_t kMostNamed = 1024;             // in a vote: they fit into
 constexpr int kMostLooks = 64;                       // at a time: each takes a descriptor
 constexpr std::chrono::seconds kLongestSilence{15};  // of a mute hub, beyond that of a host
 constexpr std::size_t kMostHeldBytes = 256u << 20;   // more than a rank brings, and has under way
-
-std::chrono::milliseconds silence() { return std::chrono::milliseconds(settings::integer("KOLO_SILENCE_MS")); }
 
 }  // namespace
 
@@ -69,11 +66,13 @@ void Hub::lookAt(int rank) {
   Look& look = slot.look;
   const Clock::time_point now = Clock::now();
   if (look.begunAt == Clock::time_point()) look.begunAt = now;
-  if (slot.neighbour.isHere) return note(look, isGone(slot.neighbour) ? Knock::Word::kClosed : Knock::Word::kOpen);
+  if (slot.neighbour.isHere) return note(look, isGone(slot.neighbour) ? Knock::Word::kClosed : Knock::Word::kOpen, now);
+  if (look.unheardSince == Clock::time_point()) look.unheardSince = now;
   if (look.knock != nullptr) {
     if (now - look.since < kLongestKnock) return;
-    // Its host answers for a process that is stopped.
-    note(look, look.knock->word() == Knock::Word::kNone ? Knock::Word::kSilent : Knock::Word::kOpen);
+    // Its host answers for a process that is stopped, for a while; or for another one that has the port now.
+    if (look.knock->word() == Knock::Word::kNone) note(look, Knock::Word::kSilent, look.since);
+    else note(look, look.isUnheard() ? Knock::Word::kSilent : Knock::Word::kOpen, look.unheardSince);
     endKnock(look);
     return;
   }
@@ -82,7 +81,7 @@ void Hub::lookAt(int rank) {
   int errnum = 0;
   Socket socket = reach(slot.neighbour, errnum);
   if (network::isOutOfFiles(errnum)) return;
-  if (errnum != 0) return note(look, errnum == ECONNREFUSED ? Knock::Word::kClosed : Knock::Word::kSilent);
+  if (errnum != 0) return note(look, errnum == ECONNREFUSED ? Knock::Word::kClosed : Knock::Word::kSilent, now);
   look.knock = std::make_shared<Knock>(reactor_, standbySecret({}, slot.neighbour.standby), true, std::move(socket),
                                        [weak = weak_from_this(), rank](const std::optional<Session>&, const Socket&) {
                                          const std::shared_ptr<Hub> self = weak.lock();
@@ -90,7 +89,10 @@ void Hub::lookAt(int rank) {
                                          Look& of = self->slots_[static_cast<std::size_t>(rank)].look;
                                          if (of.knock == nullptr) return;
                                          // One that ends without an answer is about to close, mostly.
-                                         if (of.knock->word() > Knock::Word::kConnected) note(of, of.knock->word());
+                                         const Knock::Word word = of.knock->word();
+                                         if (word > Knock::Word::kConnected) note(of, word, of.since);
+                                         else if (of.isUnheard()) note(of, Knock::Word::kSilent, of.unheardSince);
+                                         if (word > Knock::Word::kConnected) of.unheardSince = {};
                                          of.knock = nullptr;
                                          --self->looks_;
                                          self->judge();
@@ -113,10 +115,12 @@ void Hub::forget(Look& look) {
   look = {};
 }
 
-void Hub::note(Look& look, Knock::Word word) {
+bool Hub::Look::isUnheard() const { return Clock::now() - unheardSince >= silence(); }
+
+void Hub::note(Look& look, Knock::Word word, Clock::time_point since) {
   const bool isDeaf = word == Knock::Word::kSilent || word == Knock::Word::kHub;
   if (!isDeaf) look.deafSince = {};
-  else if (look.deafSince == Clock::time_point()) look.deafSince = look.since;
+  else if (look.deafSince == Clock::time_point()) look.deafSince = since;
   look.word = word;
 }
 

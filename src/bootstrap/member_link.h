@@ -138,8 +138,9 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   void hubIsOver();
   void seek();
   void seekAt(Clock::time_point when);
-  // Passes by the standby that is next, which is closed, or silent.
-  void pass(bool isClosed);
+  // Passes by the standby that is next, which is closed, or whose host is silent; kConnected: it alone says nothing.
+  void pass(Knock::Word word);
+  bool isUnheard() const;
   bool isAtLostHub() const { return place_.neighbours[search_.next].rank == kHubItself || search_.hasReturned; }
   // What it is found to be at once; kNone: that is still to come.
   Knock::Word tryStandby(const Neighbour& at);
@@ -219,15 +220,17 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
     bool isHubOver = false;        // the last one, whose connection was lost
     bool isGivenUp = false;        // by a hub that lives, or may live
     std::set<std::string> silent;  // addresses of hosts whose standbys were passed by, and may be open
+    bool isPastSilence = false;    // a standby was passed by that may be open
     std::string cutOff;            // why a hub has given up all its ranks
     std::string why;               // it was
     std::string lack;              // what this process had none of, for the last knock
     std::string after;             // of a rank in the last hub's process: its end, in words
     std::string afterKnown;        // and what it knew of
     std::shared_ptr<Knock> knock;
-    std::size_t next = 0;           // the neighbour whose standby is tried; those before it were passed by
-    std::uint64_t firstResult = 0;  // of the hub that was returned to; requests that are older have been repeated
-    Clock::time_point until{};      // 0: no hub is lost, or another one has taken this rank
+    Clock::time_point unheardSince{};  // nobody has answered at `next` since then; 0: nobody was asked
+    std::size_t next = 0;              // the neighbour whose standby is tried; those before it were passed by
+    std::uint64_t firstResult = 0;     // of the hub that was returned to; requests that are older have been repeated
+    Clock::time_point until{};         // 0: no hub is lost, or another one has taken this rank
     Reactor::TimerId timer = 0;
   };
 

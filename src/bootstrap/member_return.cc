@@ -5,7 +5,6 @@
 
 #include "base/insist.h"
 #include "base/log.h"
-#include "base/settings.h"
 #include "bootstrap/hub.h"
 #include "bootstrap/member_link.h"
 #include "bootstrap/text_list.h"
@@ -185,6 +184,7 @@ void MemberLink::lose(std::string_view why) {
   search_.isOn = true;
   search_.isHubOver = false;
   search_.silent.clear();
+  search_.isPastSilence = false;
   // Whether they have died is to be seen. But what waits for them waits in vain.
   for (const int rank : hub_.ranks) {
     if (channel_->isSilent() && rank != rank_)
@@ -206,7 +206,7 @@ void MemberLink::hubIsOver() {
 
 // A process on another host may notice the end of the last hub as much later as a host may be silent.
 std::chrono::milliseconds MemberLink::longestSearch() const {
-  return kLongestSearch + std::chrono::milliseconds(place_.isWide ? settings::integer("KOLO_SILENCE_MS") : 0);
+  return kLongestSearch + (place_.isWide ? silence() : std::chrono::milliseconds());
 }
 
 void MemberLink::seek() {
@@ -214,18 +214,22 @@ void MemberLink::seek() {
   if (isClosed_ || !search_.isOn) return;
   if (search_.knock != nullptr) {
     const bool isUnderWay = !search_.knock->isOver() && !place_.neighbours[search_.next].isHere;
-    const bool isSilent = isUnderWay && search_.knock->word() == Knock::Word::kNone;
-    if (isUnderWay && !isSilent && Clock::now() < search_.until) return seekAt(search_.until);
+    const Knock::Word word = search_.knock->word();
+    const bool isSilent =
+        isUnderWay && (word == Knock::Word::kNone || (word == Knock::Word::kConnected && isUnheard()));
+    if (isUnderWay && !isSilent && Clock::now() < search_.until)
+      return seekAt(std::min<Clock::time_point>(
+          search_.until, word == Knock::Word::kConnected ? search_.unheardSince + silence() : search_.until));
     search_.knock->drop();
     search_.knock = nullptr;
-    if (isSilent) pass(false);
+    if (isSilent) pass(word == Knock::Word::kNone ? Knock::Word::kSilent : word);
   }
   while (search_.next < place_.neighbours.size() && Clock::now() < search_.until) {
     const Neighbour& at = place_.neighbours[search_.next];
     const bool isSilent = !at.isHere && search_.silent.count(at.address) != 0;
     const Knock::Word word = isSilent ? Knock::Word::kSilent : tryStandby(at);
     if (word == Knock::Word::kNone) return;
-    pass(word == Knock::Word::kClosed);
+    pass(word);
   }
   search_.isOn = false;
   place_.neighbours.clear();  // no hub is looked for again
@@ -233,10 +237,17 @@ void MemberLink::seek() {
   loseForGood(search_.lack.empty() ? search_.why : search_.why + "; then " + search_.lack);
 }
 
-void MemberLink::pass(bool isClosed) {
+// A process that has another's port, or is stopped, takes connections and says nothing.
+bool MemberLink::isUnheard() const {
+  return search_.unheardSince != Clock::time_point() && Clock::now() - search_.unheardSince >= silence();
+}
+
+void MemberLink::pass(Knock::Word word) {
   const Neighbour& at = place_.neighbours[search_.next];
-  if (isClosed && isAtLostHub() && !search_.isHubOver) hubIsOver();
-  if (!isClosed) search_.silent.insert(at.address);
+  if (word == Knock::Word::kClosed && isAtLostHub() && !search_.isHubOver) hubIsOver();
+  if (word == Knock::Word::kSilent) search_.silent.insert(at.address);
+  search_.isPastSilence = search_.isPastSilence || word != Knock::Word::kClosed;
+  search_.unheardSince = {};
   ++search_.next;
   search_.hasReturned = false;
   search_.until = Clock::now() + longestSearch();
@@ -253,7 +264,7 @@ void MemberLink::seekAt(Clock::time_point when) {
 
 Knock::Word MemberLink::tryStandby(const Neighbour& at) {
   const Secret secret = standbySecret(jobKey_, at.standby);
-  place_.isPastSilence = !search_.silent.empty();
+  place_.isPastSilence = search_.isPastSilence;
   if (at.rank == rank_ && (standby_ == nullptr || !standby_->succeed(secret, place_).ok())) return Knock::Word::kClosed;
   int errnum = 0;
   Socket socket = reach(at, errnum);
@@ -266,6 +277,7 @@ Knock::Word MemberLink::tryStandby(const Neighbour& at) {
   const auto silent = std::min<Clock::time_point>(search_.until, Clock::now() + kLongestKnock);
   seekAt(errnum != 0 ? Clock::now() + kKnockAgain : at.isHere ? search_.until : silent);
   if (errnum != 0) return Knock::Word::kNone;
+  if (search_.unheardSince == Clock::time_point()) search_.unheardSince = Clock::now();
   search_.knock =
       std::make_shared<Knock>(reactor_, secret, false, std::move(socket),
                               [self = shared_from_this()](const std::optional<Session>& session, Socket given) {
@@ -280,8 +292,10 @@ void MemberLink::returnBy(const std::optional<Session>& session, Socket socket) 
   if (isClosed_ || !search_.isOn) return;
   const Neighbour& at = place_.neighbours[search_.next];
   const Knock::Word word = search_.knock->word();
-  if (word == Knock::Word::kClosed || word == Knock::Word::kSilent) {
-    pass(word == Knock::Word::kClosed);
+  if (word > Knock::Word::kConnected) search_.unheardSince = {};
+  const bool isMute = word == Knock::Word::kConnected && !at.isHere && isUnheard();
+  if (word == Knock::Word::kClosed || word == Knock::Word::kSilent || isMute) {
+    pass(word);
     return seekAt(Clock::now());
   }
   const bool isReady = session.has_value() && socket.valid() && insist([&] { all = allToSay(); });

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/insist.h"
+#include "base/settings.h"
 #include "bootstrap/process_info.h"
 
 namespace kolo::bootstrap {
@@ -86,6 +87,8 @@ Socket reach(const Neighbour& rank, int& errnum) {
   return errnum == 0 ? std::move(socket) : Socket();
 }
 
+std::chrono::milliseconds silence() { return std::chrono::milliseconds(settings::integer("KOLO_SILENCE_MS")); }
+
 bool isGone(const Neighbour& rank) {
   int errnum = 0;
   (void)knock(rank.standby, errnum);
@@ -130,7 +133,11 @@ void Knock::onWritable() {
 // What the standby's process answers. False: it is over.
 bool Knock::hear(const std::string& bytes) {
   ServerHello theirs;
-  if (!decode(bytes, theirs) || theirs.protocol != kProtocol) return false;
+  if (!decode(bytes, theirs)) return false;
+  if (theirs.protocol != kProtocol) {  // a process of another version has the port now
+    word_ = Word::kClosed;
+    return false;
+  }
   word_ = theirs.reply == Reply::kOk ? Word::kHub : theirs.reply == Reply::kUnknownJob ? Word::kClosed : Word::kOpen;
   if (theirs.reply != Reply::kOk || isLook_) return false;
   session_.emplace(Session::Side::kClient, exchange_, theirs.share, hello_, bytes);

@@ -75,6 +75,9 @@ Socket reach(const Neighbour& rank, int& errnum);
 // Whether the process of a rank of this place has ended, or the rank has left.
 bool isGone(const Neighbour& rank);
 
+// KOLO_SILENCE_MS: as long as a host may be silent, and a process that lives say nothing.
+std::chrono::milliseconds silence();
+
 // The first packets of a connection may be lost, and are sent again after one second and after three.
 constexpr std::chrono::seconds kLongestKnock{4};
 

@@ -296,6 +296,42 @@ class SilentPort {
   std::vector<Socket> callers_;
 };
 
+// Another program that has the port of a standby now: it hears a hello, says this, and hangs up.
+class PortTaker {
+ public:
+  explicit PortTaker(std::string says) : listener_(network::socketForDial(AF_INET)), says_(std::move(says)) {
+    sockaddr_storage address;
+    const socklen_t bytes = kLoopback.fill(0, address);
+    REQUIRE(::bind(listener_.fd(), reinterpret_cast<const sockaddr*>(&address), bytes) == 0);
+    REQUIRE(::listen(listener_.fd(), SOMAXCONN) == 0);
+    port = static_cast<std::uint16_t>(portOf(listener_.fd(), ::getsockname));
+    thread_ = std::thread([this] {
+      while (!isOver_) serve();
+    });
+  }
+  ~PortTaker() {
+    isOver_ = true;
+    thread_.join();
+  }
+  PortTaker(const PortTaker&) = delete;
+  PortTaker& operator=(const PortTaker&) = delete;
+  std::uint16_t port = 0;
+
+ private:
+  void serve() {
+    if (!network::await(listener_.fd(), POLLIN, Clock::now() + 50ms)) return;
+    network::Talk talk(Socket(::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
+    if (!talk.socket().valid() || !talk.hearBy(sizeof(ClientHello), Clock::now() + kSoon)) return;
+    talk.say(says_.data(), says_.size());
+    (void)talk.flushBy(Clock::now() + kSoon);
+  }
+
+  Socket listener_;
+  const std::string says_;
+  std::atomic<bool> isOver_{false};
+  std::thread thread_;
+};
+
 // A rank of another host.
 Neighbour afar(int rank, std::uint16_t port, const std::string& standby = "elsewhere") {
   return {rank, 4711, standby, false, "127.0.0.1", port, "elsewhere"};
@@ -1104,6 +1140,28 @@ TEST_CASE("a rank of another host that has not returned is dead if its port is c
   CHECK(contains(zero.asks(1, {0, 1}, "x", false).hearsResult(), "rank 1 (pid 4711 on elsewhere) died"));
   three.returns().isBack();
   CHECK(three.hear(Frame::kDeaths).has_value());
+}
+
+TEST_CASE("a rank of another host whose port a process of another version has is dead", "[bootstrap]") {
+  ServerHello hello;
+  hello.protocol = kProtocol + 1;
+  const PortTaker other(encode(hello));
+  const NextHub hub(Succession{2, {near(0), afar(1, other.port)}, 0, false});
+  RawRank zero(hub, 0);
+  zero.returns().isBack();
+  CHECK(zero.hear(Frame::kDeaths).has_value());
+}
+
+TEST_CASE("a rank of another host whose port another program has is voted out like one that is silent",
+          "[bootstrap][slow]") {
+  const PortTaker other("");
+  const NextHub hub(Succession{3, {near(0), near(1), afar(2, other.port)}, 0, false});
+  RawRank zero(hub, 0), one(hub, 1);
+  zero.returns().isBack();
+  one.returns().isBack();
+  zero.votes(1);
+  one.votes(1);
+  CHECK(zero.hear(Frame::kDeaths).has_value());
 }
 
 TEST_CASE("a hub behind a silent standby answers nothing before more than half of the ranks are together",
