@@ -159,6 +159,7 @@ std::string joinFrame(int rank, int ranks, int timeoutMs, Clock::time_point dead
                       const Socket& hub) {
   std::string address = standby != nullptr ? standby->address() : std::string();
   if (const auto own = ownAddressOf(hub.fd()); own.has_value() && address.empty()) address = own->text();
+  const std::optional<Address> reached = peerAddressOf(hub.fd());
   const Identity& process = processIdentity();
   return frame(Frame::kJoin, static_cast<std::int32_t>(rank), static_cast<std::int32_t>(ranks),
                static_cast<std::uint32_t>(KOLO_VERSION_CODE), static_cast<std::uint32_t>(::getpid()),
@@ -168,6 +169,7 @@ std::string joinFrame(int rank, int ranks, int timeoutMs, Clock::time_point dead
       .text(standby != nullptr ? standby->name() : std::string())
       .text(address)
       .number(standby != nullptr ? standby->port() : std::uint16_t{0})
+      .text(reached.has_value() ? reached->text() : std::string())
       .text(hostName())
       .take();
 }

@@ -87,6 +87,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   struct Door {
     std::string name, address;
     std::uint16_t port = 0;
+    bool isTranslated = false;  // the two ends of its connection disagree on the address of one of them
   };
   // What a rank said while this hub was mute.
   struct Held {
@@ -100,6 +101,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
     std::string host;
     Identity process{};
     std::uint64_t place = 0;
+    std::optional<Address> own, peer;  // of the two ends of its connection, as this end sees them
     Door door;
     Held held;
     bool isLeaving = false;                    // and is told farewell when the others know
@@ -207,6 +209,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
 
   // After the end of an earlier hub: hub_succession.cc
   void tellNeighbours();
+  std::string whyNotFollowed() const;
   bool onReturn(const MemberPtr& member, Decoder& decoder);
   void limitReturnOf(const MemberPtr& member);
   bool onFinished(const MemberPtr& member, Decoder& decoder);

@@ -8,6 +8,8 @@
 #include <algorithm>
 
 #include "base/insist.h"
+#include "base/log.h"
+#include "base/settings.h"
 #include "bootstrap/hub.h"
 #include "bootstrap/listener.h"
 #include "bootstrap/text_list.h"
@@ -26,11 +28,11 @@ void Hub::tellNeighbours() {
   const auto isHere = [own](const Slot& slot) { return own != 0 && slot.member->place == own; };
   isWide_ = !std::all_of(slots_.begin(), slots_.end(), isHere);
   standby_ = Standby::open(reactor_, isWide_);
-  if (standby_ == nullptr || (isWide_ && standby_->port() == 0)) return;
-  const auto lacksStandby = [this](const Slot& slot) {
-    return slot.member->door.name.empty() || (isWide_ && slot.member->door.port == 0);
-  };
-  if (std::any_of(slots_.begin(), slots_.end(), lacksStandby)) return;
+  if (const std::string why = whyNotFollowed(); !why.empty()) {
+    log::warn("no other process can take the place of pid {} on {}, which relays the job's messages: {}", ::getpid(),
+              hostName(), why);
+    return;
+  }
   Encoder told = frame(Frame::kNeighbours, static_cast<std::int32_t>(slots_.size()),
                        static_cast<std::uint32_t>(slots_.size() + 1));
   const auto add = [&told](const Neighbour& each, std::uint64_t place) {
@@ -51,6 +53,26 @@ void Hub::tellNeighbours() {
   }
   isFollowed_ = told.size() <= kMaxFrameBytes;
   if (isFollowed_) broadcast(shared(told), false);
+}
+
+// A standby that is reached at a wrong address is refused by a host that knows nothing of it, and a process that lives
+// would pass for dead. So between hosts the addresses have to be those that both ends of a connection see, as no
+// translation of addresses leaves them, or the user's choice. "": there is no reason.
+std::string Hub::whyNotFollowed() const {
+  if (standby_ == nullptr) return "it has no descriptor for that";
+  if (isWide_ && standby_->port() == 0) return "it has no port for that (KOLO_PORT_RANGE, two for each process)";
+  const bool isChosen = !settings::text("KOLO_INTERFACE").empty();
+  for (const Slot& slot : slots_) {
+    const Door& door = slot.member->door;
+    if (door.name.empty()) return describe(*slot.member) + " has no descriptor for that";
+    if (isWide_ && door.port == 0)
+      return describe(*slot.member) + " has no port for that (KOLO_PORT_RANGE, two for each process)";
+    if (isWide_ && door.isTranslated && !isChosen)
+      return describe(*slot.member) +
+             " and it see different addresses of each other, as where addresses are translated (KOLO_INTERFACE says "
+             "which ones hold everywhere)";
+  }
+  return {};
 }
 
 // May be called again where it has found no memory.

@@ -189,7 +189,8 @@ class Decoder {
 // The first byte of every frame.
 enum class Frame : std::uint8_t {
   // rank -> hub
-  // rank, ranks, version, pid, ms left to join, ms in all, processId, place, standby's name, address, port, host
+  // rank, ranks, version, pid, ms left to join, ms in all, processId, place, standby's name, address, port, the hub's
+  // address for this rank, host
   kJoin = 1,
   kGather = 2,     // key, sequence, result heard last before an earlier hub was asked, index, timeoutMs, members, blob
   kWithdraw = 3,   // key, sequence, index
@@ -206,7 +207,7 @@ enum class Frame : std::uint8_t {
   kFinished = 13,        // -: that was all that a rank brings which returns
   kReadsBillboard = 14,  // -: it has opened the billboard (billboard.h)
   kRead = 15,            // number of the last frame on the billboard that it has read
-  kVoted = 16,          // number of the vote: this rank takes those that it names for dead, with any hub
+  kVoted = 16,           // number of the vote: this rank takes those that it names for dead, with any hub
   // hub -> rank
   kWelcome = 32,       // the hub's pid, host, the job's key, ranks that live in its process
   kRefused = 33,       // code, message

@@ -102,7 +102,8 @@ class Inbox {
 
 // The join of a rank that exists only in a test.
 inline std::string rawJoin(int rank, int ranks, std::uint32_t version, std::uint64_t place = 0,
-                           std::string_view standby = "", std::string_view address = "", std::uint16_t port = 0) {
+                           std::string_view standby = "", std::string_view address = "", std::uint16_t port = 0,
+                           std::string_view reached = "") {
   return frame(Frame::kJoin)
       .number(std::int32_t{rank})
       .number(std::int32_t{ranks})
@@ -115,6 +116,7 @@ inline std::string rawJoin(int rank, int ranks, std::uint32_t version, std::uint
       .text(standby)
       .text(address)
       .number(port)
+      .text(reached)
       .text("elsewhere")
       .take();
 }

@@ -100,8 +100,8 @@ class RawRank {
   }
   RawRank& joins(int ranks) { return tell(rawJoin(rank_, ranks, KOLO_VERSION_CODE, placeIdentity(), "nobody's")); }
   // As from another host, with this standby there.
-  RawRank& joinsFromAfar(int ranks, const Standby& standby) {
-    return tell(rawJoin(rank_, ranks, KOLO_VERSION_CODE, 4711, standby.name(), "127.0.0.1", standby.port()));
+  RawRank& joinsFromAfar(int ranks, const Standby& standby, const std::string& address, const std::string& reached) {
+    return tell(rawJoin(rank_, ranks, KOLO_VERSION_CODE, 4711, standby.name(), address, standby.port(), reached));
   }
   // That it is back, and which rank has left in good order, or ended otherwise, as far as it knows.
   RawRank& returns(int gone = -1, std::uint8_t how = kHasLeft, const std::vector<int>& counting = {}) {
@@ -1293,11 +1293,11 @@ TEST_CASE("a rank of another host whose connection ends is dead if its standby i
   };
   std::vector<std::shared_ptr<Standby>> standbys;
   std::vector<std::unique_ptr<RawRank>> ranks;
-  const auto joins = [&](int count) {
+  const auto joins = [&](int count, const std::string& address = "127.0.0.1", const std::string& reached = "") {
     for (int rank = 0; rank < count; ++rank) {
       standbys.push_back(openStandby());
       ranks.push_back(connects(rank));
-      ranks.back()->joinsFromAfar(count, *standbys.back());
+      ranks.back()->joinsFromAfar(count, *standbys.back(), address, reached);
     }
     for (const auto& each : ranks) REQUIRE(each->hear(Frame::kWelcome).has_value());
   };
@@ -1337,6 +1337,16 @@ TEST_CASE("a rank of another host whose connection ends is dead if its standby i
     ranks[1]->ends();
     ranks[0]->votes(1);
     hearsDeathOf(*ranks[0], 1);
+  }
+  SECTION("at another address than the hub sees, so that nobody can tell whether it is open") {
+    joins(2, "10.9.9.9");
+    ranks[0]->ends();
+    hearsDeathOf(*ranks[1], 0);
+  }
+  SECTION("with the hub at another address than it sees itself") {
+    joins(2, "127.0.0.1", "10.9.9.9");
+    ranks[0]->ends();
+    hearsDeathOf(*ranks[1], 0);
   }
   SECTION("open for a moment, and the second of two is left") {
     joins(2);
