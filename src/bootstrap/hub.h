@@ -308,6 +308,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   std::unique_ptr<Billboard> billboard_;                                // null: there is none
   std::size_t failureBytes_ = 0;                                        // of their frames
   bool isFollowed_ = false;  // the ranks know of all standbys, so another hub may take this one's place
+  bool isNumbered_ = false;  // its results are, for a rank may have to bring them to another hub
   bool isWide_ = false;      // some ranks are in other places
   // A successor that was made behind a silent standby answers nothing before more than half of those that count are
   // here.

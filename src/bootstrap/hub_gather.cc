@@ -150,7 +150,7 @@ void Hub::completeGather(const GatherKey& key) {
   const auto node = gathers_.extract(key);
   const std::vector<Contribution>& parts = node.mapped().parts;
   settleWhatHasArrived();
-  const std::uint64_t number = isFollowed_ ? ++lastResult_ : 0;
+  const std::uint64_t number = isNumbered_ ? ++lastResult_ : 0;
   std::vector<MemberPtr> members;
   (void)insist([&] {
     members.clear();
@@ -191,7 +191,7 @@ void Hub::settle(const Gather& ended, std::uint64_t number) {
     unsettled_[1].second = std::move(both);
     unsettled_.pop_front();
   });
-  if (!isNoted) isFollowed_ = false;  // no further result is kept, and what is kept stays
+  if (!isNoted) isNumbered_ = false;  // no further result is kept, and what is kept stays
   for (const MemberPtr& each : receivers) (void)insist([&] { each->channel->push(); });
 }
 
@@ -199,7 +199,7 @@ void Hub::settle(const Gather& ended, std::uint64_t number) {
 // which some ranks may not have asked for yet.
 void Hub::settleWhatHasArrived() {
   const auto hasIt = [](const MemberPtr& member) { return member->channel->hasArrived(); };
-  while (isFollowed_ && unreturned_ == 0 && !unsettled_.empty()) {
+  while (isNumbered_ && unreturned_ == 0 && !unsettled_.empty()) {
     const auto& [first, all] = unsettled_.front();
     if (!std::all_of(all.begin(), all.end(), hasIt)) break;
     settled_ = first;
@@ -209,7 +209,7 @@ void Hub::settleWhatHasArrived() {
 
 void Hub::failGather(const GatherKey& key, const Status& why, const std::string& failure, const std::string& before) {
   settleWhatHasArrived();
-  const std::uint64_t number = isFollowed_ ? ++lastResult_ : 0;
+  const std::uint64_t number = isNumbered_ ? ++lastResult_ : 0;
   const auto news = shared(frame(Frame::kGatherFailed, key.first, key.second, number, settled_,
                                  static_cast<std::int32_t>(why.code()), why.message()));
   const auto node = gathers_.extract(key);

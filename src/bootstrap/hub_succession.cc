@@ -51,7 +51,7 @@ void Hub::tellNeighbours() {
     if (door.address.empty()) slot.neighbour.address = kThisHost;
     counting_.push_back(member.rank);
   }
-  isFollowed_ = told.size() <= kMaxFrameBytes;
+  isFollowed_ = isNumbered_ = told.size() <= kMaxFrameBytes;
   if (isFollowed_) broadcast(shared(told), false);
 }
 
@@ -94,7 +94,7 @@ void Hub::succeed(const Succession& succession) {
   firstResult_ = lastResult_ = resultsBefore(succession.rank);
   isMute_ = succession.isPastSilence;
   madeAt_ = Clock::now();
-  complete_ = isSuccessor_ = isFollowed_ = true;
+  complete_ = isSuccessor_ = isFollowed_ = isNumbered_ = true;
 }
 
 std::string Hub::describe(const Neighbour& rank) {
