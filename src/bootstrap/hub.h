@@ -211,6 +211,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   void tellNeighbours();
   std::string whyNotFollowed() const;
   bool onReturn(const MemberPtr& member, Decoder& decoder);
+  void takeCounting(std::vector<int> counting, int by);
   void limitReturnOf(const MemberPtr& member);
   bool onFinished(const MemberPtr& member, Decoder& decoder);
   bool onResult(const MemberPtr& member, Decoder& decoder);
@@ -317,6 +318,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   std::uint64_t vote_ = 0;                                                  // the number of the last one
   std::vector<int> named_;                                                  // by it, sorted
   std::vector<int> counting_;                                               // the ranks that count
+  std::vector<int> saidToCount_;                                            // by the rank that returned last
   int looks_ = 0;                                                           // under way
   std::shared_ptr<Standby> standby_;                                        // by which ranks know that this hub lives
   std::uint64_t firstResult_ = 0, lastResult_ = 0, settled_ = 0;            // numbers of results; own: after the first

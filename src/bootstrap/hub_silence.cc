@@ -271,9 +271,10 @@ bool Hub::onVoted(const MemberPtr& member, Decoder& decoder) {
 
 // A mute hub hears what it is told when it speaks.
 bool Hub::hold(const MemberPtr& member, std::string_view bytes) {
-  if (member->held.bytes + bytes.size() > kMostHeldBytes) return false;
+  const std::size_t room = sizeof(std::string) + bytes.size();
+  if (member->held.bytes + room > kMostHeldBytes) return false;
   member->held.frames.emplace_back(bytes);
-  member->held.bytes += bytes.size();
+  member->held.bytes += room;
   return true;
 }
 

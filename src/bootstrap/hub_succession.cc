@@ -106,7 +106,7 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
   const auto rank = decoder.number<std::int32_t>();
   const std::string_view process = decoder.raw(member->process.size());
   std::string after(decoder.text().substr(0, kMostKnownBytes));
-  const std::vector<int> counting = decoder.ranks(slots_.size());
+  std::vector<int> counting = decoder.ranks(slots_.size());
   const auto count = decoder.number<std::uint32_t>();
   if (!decoder.ok() || rank < 0 || rank >= expected_) return false;
   Slot& own = slots_[static_cast<std::size_t>(rank)];
@@ -133,8 +133,7 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
   }
   if (!decoder.done()) return false;
   if (afterHub_.empty()) afterHub_ = std::move(after);
-  const std::set<int> counts(counting.begin(), counting.end());
-  std::erase_if(counting_, [&](int each) { return counts.count(each) == 0; });
+  takeCounting(std::move(counting), rank);
   std::copy(process.begin(), process.end(), member->process.begin());
   member->pid = own.neighbour.pid;
   member->host = own.neighbour.host;
@@ -152,6 +151,18 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
   if (lookTimer_ == 0) lookAfterAwaited();
   else if (isMute_) judge();
   return true;
+}
+
+// Which ranks count, as one that has returned says. One that does not count itself is not asked, and those that are
+// here stay. All say the same, mostly.
+void Hub::takeCounting(std::vector<int> counting, int by) {
+  std::sort(counting.begin(), counting.end());
+  const auto counts = [&](int rank) { return std::binary_search(counting.begin(), counting.end(), rank); };
+  if (counting == saidToCount_ || !counts(by)) return;
+  std::erase_if(counting_, [&](int rank) {
+    return !counts(rank) && slots_[static_cast<std::size_t>(rank)].state != State::kJoined;
+  });
+  saidToCount_ = std::move(counting);
 }
 
 // Tells a rank that has returned that it has, and what it may not know.

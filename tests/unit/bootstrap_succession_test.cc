@@ -1201,6 +1201,18 @@ TEST_CASE("a rank that returns twice to a mute hub is still given up", "[bootstr
   CHECK(one.hear(Frame::kDeaths).has_value());
 }
 
+TEST_CASE("who counts is not taken from a rank that does not count itself", "[bootstrap]") {
+  const SilentPort silent;
+  const NextHub hub(Succession{4, {afar(0, silent.port), near(1), near(2), near(3)}, 1, true});
+  RawRank one(hub, 1), two(hub, 2), three(hub, 3);
+  one.returns().isBack();
+  two.returns(-1, 0, {1}).isBack();
+  std::this_thread::sleep_for(300ms);  // nothing comes, however long
+  CHECK_FALSE(one.hasNews());
+  three.returns().isBack();
+  CHECK(one.hear(Frame::kReturned).has_value());
+}
+
 TEST_CASE("half of the ranks are enough with the first of them", "[bootstrap]") {
   const SilentPort silent;
   const NextHub hub(Succession{4, {near(0), near(1), afar(2, silent.port), afar(3, silent.port)}, 1, true});
