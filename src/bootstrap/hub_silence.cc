@@ -310,7 +310,7 @@ void Hub::cutOff() {
   for (const int rank : others) names += fmt::format("{}rank {}", names.empty() ? "" : ", ", rank);
   const std::string why = fmt::format(
       "{} of {} ranks ({}) are still together, and others may go on without them: more than half have to "
-      "be, or half with rank {}. There is no way to {}",
+      "be, or half with rank {}. They have lost {}",
       here.size(), counting_.size(), describeRanks(here), counting_.empty() ? 0 : counting_.front(),
       names.substr(0, kMostKnownBytes));
   const auto news = shared(frame(Frame::kCutOff, why));

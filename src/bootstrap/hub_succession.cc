@@ -53,6 +53,10 @@ void Hub::tellNeighbours() {
   }
   isFollowed_ = isNumbered_ = told.size() <= kMaxFrameBytes;
   if (isFollowed_) broadcast(shared(told), false);
+  else
+    log::warn(
+        "{} bytes of addresses of {} ranks are more than a frame takes: no process can take the place of this one",
+        told.size(), slots_.size());
 }
 
 // A standby that is reached at a wrong address is refused by a host that knows nothing of it, and a process that lives

@@ -1234,7 +1234,7 @@ TEST_CASE("half of the ranks without the first of them give up, and say why", "[
     const std::optional<std::string> why = each->hear(Frame::kCutOff);
     REQUIRE(why.has_value());
     CHECK(contains(*why, "2 of 4 ranks (2-3) are still together"));
-    CHECK(contains(*why, "no way to rank 0, rank 1"));
+    CHECK(contains(*why, "have lost rank 0, rank 1"));
   }
 }
 
