@@ -198,7 +198,11 @@ void Hub::settle(const Gather& ended, std::uint64_t number) {
 // Before a result is told, with which the ranks hear of this. Results of this hub come after those of an earlier one,
 // which some ranks may not have asked for yet.
 void Hub::settleWhatHasArrived() {
-  const auto hasIt = [](const MemberPtr& member) { return member->channel->hasArrived(); };
+  // One that is lost may live, and lack it, until it is buried.
+  const auto hasIt = [this](const MemberPtr& member) {
+    const Slot& slot = slots_[static_cast<std::size_t>(member->rank)];
+    return !(slot.member == member && slot.lostBy) && member->channel->hasArrived();
+  };
   while (isNumbered_ && unreturned_ == 0 && !unsettled_.empty()) {
     const auto& [first, all] = unsettled_.front();
     if (!std::all_of(all.begin(), all.end(), hasIt)) break;

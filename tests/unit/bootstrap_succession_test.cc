@@ -1360,6 +1360,16 @@ TEST_CASE("a rank of another host whose connection ends is dead if its standby i
     ranks[0]->ends();
     hearsDeathOf(*ranks[1], 0);
   }
+  SECTION("open, and results that it may not have got are kept") {
+    joins(3);
+    for (const auto& each : ranks) each->asks(1, upTo(3), "x", false);
+    for (const std::size_t rank : {1, 2}) REQUIRE(ranks[rank]->hearsResult() == "xxx");
+    ranks[0]->ends();
+    std::this_thread::sleep_for(300ms);  // until the hub has noticed
+    for (const std::size_t rank : {1, 2}) ranks[rank]->asks(2, {1, 2}, "y", false);
+    for (const std::size_t rank : {1, 2}) REQUIRE(ranks[rank]->hearsResult() == "yy");
+    CHECK(ranks[1]->settled == 0);
+  }
   SECTION("open for a moment, and the second of two is left") {
     joins(2);
     ranks[0]->ends();
