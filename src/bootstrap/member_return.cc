@@ -274,7 +274,8 @@ Knock::Word MemberLink::tryStandby(const Neighbour& at) {
   if (isOutOfFiles)
     search_.lack = systemError(errnum, "making a socket to reach the next hub").message() + " (RLIMIT_NOFILE)";
   if (errnum != 0 && !at.isHere && !isOutOfFiles) return Knock::Word::kSilent;
-  const auto silent = std::min<Clock::time_point>(search_.until, Clock::now() + kLongestKnock);
+  const auto silent =
+      std::min<Clock::time_point>(search_.until, Clock::now() + std::max<Clock::duration>(kLongestKnock, silence()));
   seekAt(errnum != 0 ? Clock::now() + kKnockAgain : at.isHere ? search_.until : silent);
   if (errnum != 0) return Knock::Word::kNone;
   if (search_.unheardSince == Clock::time_point()) search_.unheardSince = Clock::now();
