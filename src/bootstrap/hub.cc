@@ -12,13 +12,6 @@
 namespace kolo::bootstrap {
 namespace {
 
-// Whether a text that may be empty, for this host, is that address of an end of a connection; none: within this host.
-bool isAt(std::string_view text, const std::optional<Address>& end) {
-  const std::optional<Address> said = network::parseAddress(text);
-  if (!said.has_value() || said->isLoopback()) return !end.has_value();
-  return said == end;
-}
-
 constexpr auto kFailedJobKept = std::chrono::seconds(60);  // so that late ranks are told why
 
 }  // namespace
@@ -27,8 +20,8 @@ void Hub::admit(Socket&& socket, const Session& session) {
   std::set<MemberPtr> admitted{std::make_shared<Member>()};
   const MemberPtr member = *admitted.begin();
   member->pid = static_cast<std::uint32_t>(processAt(socket.fd()).pid);  // as the kernel says, where it does
-  member->own = ownAddressOf(socket.fd());
-  member->peer = peerAddressOf(socket.fd());
+  member->door.own = ownAddressOf(socket.fd());
+  member->door.peer = peerAddressOf(socket.fd());
   member->channel = std::make_shared<Channel>(reactor_, std::move(socket), session);
   unjoined_.merge(admitted);  // from here on nothing throws
   const Status started = withoutExceptions([&, self = shared_from_this()] {
@@ -98,8 +91,7 @@ bool Hub::onJoin(const MemberPtr& member, Decoder& decoder) {
   door.name = decoder.text();
   door.address = decoder.text();
   door.port = decoder.number<std::uint16_t>();
-  const std::string_view reached = decoder.text();
-  door.isTranslated = !isAt(door.address, member->peer) || !isAt(reached, member->own);
+  door.reached = decoder.text();
   member->host = decoder.text();
   const bool isAddress = door.address.empty() || network::parseAddress(door.address).has_value();
   if (!decoder.done() || !isAddress || ranks < 1 || ranks > kMaxRanks || rank < 0 || rank >= ranks) return false;

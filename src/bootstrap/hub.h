@@ -87,7 +87,9 @@ class Hub : public std::enable_shared_from_this<Hub> {
   struct Door {
     std::string name, address;
     std::uint16_t port = 0;
-    bool isTranslated = false;  // the two ends of its connection disagree on the address of one of them
+    std::string reached;               // the hub's address for it
+    std::optional<Address> own, peer;  // of the ends of its connection, as the hub sees them; none: within the host
+    bool isTranslated() const;         // the ends disagree
   };
   // What a rank said while this hub was mute.
   struct Held {
@@ -101,7 +103,6 @@ class Hub : public std::enable_shared_from_this<Hub> {
     std::string host;
     Identity process{};
     std::uint64_t place = 0;
-    std::optional<Address> own, peer;  // of the two ends of its connection, as this end sees them
     Door door;
     Held held;
     bool isLeaving = false;                    // and is told farewell when the others know

@@ -59,6 +59,15 @@ void Hub::tellNeighbours() {
         told.size(), slots_.size());
 }
 
+bool Hub::Door::isTranslated() const {
+  const auto isAt = [](const std::string& text, const std::optional<Address>& end) {
+    const std::optional<Address> said = network::parseAddress(text);
+    if (!said.has_value() || said->isLoopback()) return !end.has_value();
+    return said == end;
+  };
+  return !isAt(address, peer) || !isAt(reached, own);
+}
+
 // A standby that is reached at a wrong address is refused by a host that knows nothing of it, and a process that lives
 // would pass for dead. So between hosts the addresses have to be those that both ends of a connection see, as no
 // translation of addresses leaves them, or the user's choice. "": there is no reason.
@@ -71,7 +80,7 @@ std::string Hub::whyNotFollowed() const {
     if (door.name.empty()) return describe(*slot.member) + " has no descriptor for that";
     if (isWide_ && door.port == 0)
       return describe(*slot.member) + " has no port for that (KOLO_PORT_RANGE, two for each process)";
-    if (isWide_ && door.isTranslated && !isChosen)
+    if (isWide_ && door.isTranslated() && !isChosen)
       return describe(*slot.member) +
              " and it see different addresses of each other, as where addresses are translated (KOLO_INTERFACE says "
              "which ones hold everywhere)";

@@ -337,7 +337,7 @@ Status MemberLink::lossOfHub(std::string_view why) const {
   if (!search_.cutOff.empty()) return error(koloRemoteError, "rank {} is cut off: {}", rank_, search_.cutOff);
   if (search_.isGivenUp) {
     return error(koloRemoteError, "rank {} has lost its connection to the process {} ({}), which {}: {}", rank_,
-                 hub_.is, hub_.name, search_.isPastSilence ? "does not answer" : "lives", why);
+                 hub_.is, hub_.name, place_.isPastSilence ? "does not answer" : "lives", why);
   }
   if (hub_.ranks.empty()) {
     return error(koloRemoteError, "the process {} ({}) has exited{}, so ranks cannot exchange messages any more: {}",

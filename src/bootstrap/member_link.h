@@ -220,7 +220,6 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
     bool isHubOver = false;        // the last one, whose connection was lost
     bool isGivenUp = false;        // by a hub that lives, or may live
     std::set<std::string> silent;  // addresses of hosts whose standbys were passed by, and may be open
-    bool isPastSilence = false;    // a standby was passed by that may be open
     std::string cutOff;            // why a hub has given up all its ranks
     std::string why;               // it was
     std::string lack;              // what this process had none of, for the last knock

@@ -184,7 +184,7 @@ void MemberLink::lose(std::string_view why) {
   search_.isOn = true;
   search_.isHubOver = false;
   search_.silent.clear();
-  search_.isPastSilence = false;
+  place_.isPastSilence = false;
   // Whether they have died is to be seen. But what waits for them waits in vain.
   for (const int rank : hub_.ranks) {
     if (channel_->isSilent() && rank != rank_)
@@ -246,7 +246,7 @@ void MemberLink::pass(Knock::Word word) {
   const Neighbour& at = place_.neighbours[search_.next];
   if (word == Knock::Word::kClosed && isAtLostHub() && !search_.isHubOver) hubIsOver();
   if (word == Knock::Word::kSilent) search_.silent.insert(at.address);
-  search_.isPastSilence = search_.isPastSilence || word != Knock::Word::kClosed;
+  place_.isPastSilence = place_.isPastSilence || word != Knock::Word::kClosed;
   search_.unheardSince = {};
   ++search_.next;
   search_.hasReturned = false;
@@ -264,7 +264,6 @@ void MemberLink::seekAt(Clock::time_point when) {
 
 Knock::Word MemberLink::tryStandby(const Neighbour& at) {
   const Secret secret = standbySecret(jobKey_, at.standby);
-  place_.isPastSilence = search_.isPastSilence;
   if (at.rank == rank_ && (standby_ == nullptr || !standby_->succeed(secret, place_).ok())) return Knock::Word::kClosed;
   int errnum = 0;
   Socket socket = reach(at, errnum);
