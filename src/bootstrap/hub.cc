@@ -327,6 +327,7 @@ void Hub::goneFromJob(int rank, State state, std::string farewell) {
   const bool isOfLate = member != nullptr && Clock::now() - member->knownAt < kConsequenceTime;
   slot.state = state;
   slot.lostBy.reset();
+  slot.givenUpBy.reset();
   slot.farewell = std::move(farewell);
   if (member != nullptr) {
     slot.known = isOfLate ? std::move(member->known) : std::string();

@@ -271,7 +271,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   // failure, before: what is noted of the ranks that are told
   void failGather(const GatherKey& key, const Status& why, const std::string& failure, const std::string& before = {});
   void failHopelessGathers();
-  static void tellThatItCountsAsDead(const Slot& slot, int rank);
+  void tellThatItCountsAsDead(const Slot& slot, int rank);
   const Slot* missedBy(const Gather& gather) const;
   std::map<GatherKey, Gather>::const_iterator findRival(const GatherKey& id, int rank) const;
   static Status disagreement(const Gather& one, const Member& member, const std::vector<int>& members);

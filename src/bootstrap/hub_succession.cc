@@ -210,11 +210,10 @@ void Hub::limitReturnOf(const MemberPtr& member) {
   });
 }
 
-// A rank that lives, and that an earlier hub had given up: others go on without it, so it has to hear of it as they
-// have.
+// A rank that lives, and that an earlier hub had given up, or had asked its ranks to: some go on without it, so it has
+// to hear of it as they have, and so have those that do not know.
 void Hub::tellThatItCountsAsDead(const Slot& slot, int rank) {
-  slot.member->channel->send(
-      frame(Frame::kDeaths, std::uint32_t{1}, static_cast<std::int32_t>(rank), *slot.givenUpBy).take());
+  broadcast(shared(frame(Frame::kDeaths, std::uint32_t{1}, static_cast<std::int32_t>(rank), *slot.givenUpBy)), false);
 }
 
 // Of those whose deaths others have been told.
@@ -224,9 +223,10 @@ void Hub::tellOfTheDead(const MemberPtr& member) {
   Encoder words;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
-    if (slot.state != State::kDead || later.count(static_cast<int>(i)) != 0) continue;
-    if (slot.isDeadOfLate()) note(*member, slot.farewell, slot.known);
-    words.number(static_cast<std::int32_t>(i)).text(slot.words());
+    const bool isGivenUp = slot.givenUpBy.has_value() && slot.member != member;
+    if (!isGivenUp && (slot.state != State::kDead || later.count(static_cast<int>(i)) != 0)) continue;
+    if (!isGivenUp && slot.isDeadOfLate()) note(*member, slot.farewell, slot.known);
+    words.number(static_cast<std::int32_t>(i)).text(isGivenUp ? *slot.givenUpBy : slot.words());
     ++count;
   }
   if (count != 0) member->channel->send(frame(Frame::kDeaths, count).raw(words.take()).take());

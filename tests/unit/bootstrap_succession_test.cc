@@ -491,13 +491,15 @@ TEST_CASE("a result that is still to be brought comes before what was reported a
 
 TEST_CASE("a rank that an earlier hub had given up, and that lives, hears that it counts as dead", "[bootstrap]") {
   const bool isBackFirst = GENERATE(true, false);
-  const NextHub hub(2);
-  RawRank zero(hub, 0), one(hub, 1);
+  const NextHub hub(3);
+  RawRank zero(hub, 0), one(hub, 1), two(hub, 2);
+  two.returns().isBack();
+  REQUIRE(two.hear(Frame::kReturned).has_value());
   const auto tells = [&] {
     zero.tell(frame(Frame::kReturn, std::int32_t{0})
                   .raw(std::string(16, 'p'))
                   .text("")
-                  .ranks(upTo(2))
+                  .ranks(upTo(3))
                   .number(std::uint32_t{1})
                   .number(std::int32_t{1})
                   .number(std::uint8_t{0})
@@ -510,9 +512,11 @@ TEST_CASE("a rank that an earlier hub had given up, and that lives, hears that i
   one.returns().isBack();
   REQUIRE(one.hear(Frame::kReturned).has_value());
   if (isBackFirst) tells();
-  const std::optional<std::string> news = one.hear(Frame::kDeaths);
-  REQUIRE(news.has_value());
-  CHECK(contains(*news, "rank 1 was silent"));
+  for (RawRank* const each : {&one, &two, &zero}) {  // not all knew
+    const std::optional<std::string> news = each->hear(Frame::kDeaths);
+    REQUIRE(news.has_value());
+    CHECK(contains(*news, "rank 1 was silent"));
+  }
 }
 
 TEST_CASE("of two ranks that have a result the second one gives it if the first one dies while it does",
