@@ -12,8 +12,8 @@
 //
 // Only a whole host may be silent: it is down, or no way leads there. Then it is not known whether its processes live,
 // and what they do. Ranks pass by its standbys. But a hub that was made behind such a standby says nothing before more
-// than half of the ranks that count are with it, and no hub at all takes a silent rank for dead before as many have said
-// that they do, for any hub (hub_silence.cc).
+// than half of the ranks that count are with it, and no hub at all takes a silent rank for dead before as many have
+// said that they do, for any hub (hub_silence.cc).
 //
 // Thread safety: reactor thread only.
 #pragma once
