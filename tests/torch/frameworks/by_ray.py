@@ -20,6 +20,7 @@ def train():
     model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
     network = ray.train.torch.prepare_model(model)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    losses = []
     for _ in range(6):
         loss = torch.nn.functional.mse_loss(network(inputs[rank]), targets[rank])
         optimizer.zero_grad()
@@ -27,8 +28,8 @@ def train():
         optimizer.step()
         total = loss.detach().clone()
         dist.all_reduce(total)
-        if rank == 0:
-            print(f"loss {total.item() / 2:.5f}", flush=True)
+        losses.append(total.item() / 2)
+    ray.train.report({"losses": losses})  # what workers print reaches the program in parts
 
 
 def main():
@@ -40,7 +41,8 @@ def main():
             scaling_config=ray.train.ScalingConfig(num_workers=2, use_gpu=False),
             run_config=ray.train.RunConfig(storage_path=folder),
         )
-        trainer.fit()
+        for loss in trainer.fit().metrics["losses"]:
+            print(f"loss {loss:.5f}")
     ray.shutdown()
 
 
