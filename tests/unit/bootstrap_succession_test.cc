@@ -24,6 +24,7 @@
 #include "bootstrap_child.h"
 #include "bootstrap_fixture.h"
 #include "network/talk.h"
+#include "support/settings_scope.h"
 
 using namespace kolo;
 using namespace kolo::bootstrap;
@@ -1165,6 +1166,7 @@ TEST_CASE("a rank of another host whose port a process of another version has is
 
 TEST_CASE("a rank of another host whose port another program has is voted out like one that is silent",
           "[bootstrap][slow]") {
+  const test::SettingsScope soon({{"KOLO_SILENCE_MS", std::string("3000")}});
   const PortTaker other("");
   const NextHub hub(Succession{3, {near(0), near(1), afar(2, other.port)}, 0, false});
   RawRank zero(hub, 0), one(hub, 1);
@@ -1235,6 +1237,7 @@ TEST_CASE("half of the ranks are enough with the first of them", "[bootstrap]") 
 }
 
 TEST_CASE("half of the ranks without the first of them give up, and say why", "[bootstrap][slow]") {
+  const test::SettingsScope soon({{"KOLO_SILENCE_MS", std::string("3000")}});
   const SilentPort silent;
   const bool isMute = GENERATE(true, false);
   const NextHub hub(Succession{4, {afar(0, silent.port), afar(1, silent.port), near(2), near(3)}, 2, isMute});
@@ -1272,6 +1275,7 @@ TEST_CASE("ranks that an earlier hub had voted out are dead for the next one wit
 }
 
 TEST_CASE("a rank that a vote has named is given up though it returns before the vote is over", "[bootstrap][slow]") {
+  const test::SettingsScope soon({{"KOLO_SILENCE_MS", std::string("3000")}});
   const SilentPort silent;
   const NextHub hub(Succession{3, {afar(0, silent.port), near(1), near(2)}, 1, false});
   RawRank one(hub, 1), two(hub, 2);
@@ -1307,6 +1311,7 @@ TEST_CASE("ranks that ended before a host fell silent do not count, and those th
 
 TEST_CASE("a rank of another host whose connection ends is dead if its standby is closed, or more than half are left",
           "[bootstrap][slow]") {
+  const test::SettingsScope soon({{"KOLO_SILENCE_MS", std::string("3000")}});
   const IdContents id = contentsOf(newId());
   const auto connects = [&](int rank) {
     int errnum = 0;
