@@ -384,11 +384,11 @@ bool Hub::onAsk(const MemberPtr& member, Decoder& decoder) {
   return true;
 }
 
-// A rank that has not returned to this hub yet may answer soon. Of one that has died the asker hears before it is told
-// that nobody answers.
+// A rank that has not returned yet may answer soon, and one whose connection is lost is soon found dead. Of one that
+// has died the asker hears before it is told that nobody answers.
 void Hub::ask(const MemberPtr& member, const Question& question) {
   const bool isRank = question.rank >= 0 && question.rank < static_cast<int>(slots_.size());
-  if (isRank && slots_[static_cast<std::size_t>(question.rank)].state == State::kAwaited) {
+  if (isRank && isMissed(slots_[static_cast<std::size_t>(question.rank)])) {
     if (Clock::now() >= question.until || joined(member->rank) != member.get()) return;
     reactor_.at(Clock::now() + kAskAgain,
                 [self = shared_from_this(), member, question] { self->ask(member, question); });

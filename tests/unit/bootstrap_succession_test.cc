@@ -1366,6 +1366,15 @@ TEST_CASE("a rank of another host whose connection ends is dead if its standby i
     ranks[0]->votes(1);
     hearsDeathOf(*ranks[0], 1);
   }
+  SECTION("closed, and it has been asked something meanwhile") {
+    joins(2);
+    ranks[0]->ends();
+    std::this_thread::sleep_for(300ms);  // until the hub has noticed
+    ranks[1]->tell(frame(Frame::kAsk, std::uint64_t{5}, std::uint64_t{1}, std::int32_t{0}, "how are you").take());
+    standbys[0] = nullptr;
+    hearsDeathOf(*ranks[1], 0);
+    CHECK(ranks[1]->hear(Frame::kAnswered).has_value());
+  }
   SECTION("at another address than the hub sees, so that nobody can tell whether it is open") {
     joins(2, "10.9.9.9");
     ranks[0]->ends();
