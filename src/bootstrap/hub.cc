@@ -87,15 +87,9 @@ bool Hub::onJoin(const MemberPtr& member, Decoder& decoder) {
   const auto timeoutMs = decoder.number<std::uint32_t>();
   const std::string_view process = decoder.raw(member->process.size());
   member->place = decoder.number<std::uint64_t>();
-  Door& door = member->door;
-  door.name = decoder.text();
-  door.address = decoder.text();
-  door.port = decoder.number<std::uint16_t>();
-  door.reached = decoder.text();
-  member->host = decoder.text();
-  const bool isAddress = door.address.empty() || network::parseAddress(door.address).has_value();
-  if (!decoder.done() || !isAddress || ranks < 1 || ranks > kMaxRanks || rank < 0 || rank >= ranks) return false;
-  if (door.name.size() > kMaxNameBytes || door.address.size() > kMaxNameBytes) return false;
+  const bool isDoor = member->door.read(decoder);
+  member->host = decoder.text().substr(0, kMostKnownBytes);
+  if (!decoder.done() || !isDoor || ranks < 1 || ranks > kMaxRanks || rank < 0 || rank >= ranks) return false;
   std::copy(process.begin(), process.end(), member->process.begin());
   member->rank = rank;
   unjoined_.erase(member);

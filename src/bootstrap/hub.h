@@ -85,11 +85,15 @@ class Hub : public std::enable_shared_from_this<Hub> {
   };
   // A standby's name, and where other places reach it.
   struct Door {
+    std::uint64_t stack = 0;  // stackIdentity()
     std::string name, address;
+    bool isGiven = false;  // the address is its user's word
     std::uint16_t port = 0;
     std::string reached;               // the hub's address for it
+    std::string lack;                  // why it has no name, or no port; empty: it needs none
     std::optional<Address> own, peer;  // of the ends of its connection, as the hub sees them; none: within the host
-    bool isTranslated() const;         // the ends disagree
+    bool read(Decoder& decoder);       // as a rank says; false: it cannot be
+    bool isTranslated(bool isHubGiven) const;  // the ends disagree
   };
   // What a rank said while this hub was mute.
   struct Held {
@@ -210,7 +214,8 @@ class Hub : public std::enable_shared_from_this<Hub> {
 
   // After the end of an earlier hub: hub_succession.cc
   void tellNeighbours();
-  std::string whyNotFollowed() const;
+  std::string listOfNeighbours();
+  std::string whyNotFollowed(const std::string& lack) const;
   bool onReturn(const MemberPtr& member, Decoder& decoder);
   void takeCounting(std::vector<int> counting, int by);
   void limitReturnOf(const MemberPtr& member);

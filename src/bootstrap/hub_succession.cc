@@ -9,7 +9,6 @@
 
 #include "base/insist.h"
 #include "base/log.h"
-#include "base/settings.h"
 #include "bootstrap/hub.h"
 #include "bootstrap/listener.h"
 #include "bootstrap/text_list.h"
@@ -24,68 +23,94 @@ constexpr std::chrono::seconds kLongestReturn{15};  // of all that a rank says w
 // Each rank is told of all standbys, that of this hub first: that it is closed is how ranks know that this hub has
 // ended, and has not merely given them up.
 void Hub::tellNeighbours() {
-  const std::uint64_t own = placeIdentity();
-  const auto isHere = [own](const Slot& slot) { return own != 0 && slot.member->place == own; };
+  static bool hasWarned = false;
+  const std::uint64_t here = placeIdentity();
+  const auto isHere = [here](const Slot& slot) { return here != 0 && slot.member->place == here; };
+  const auto hasPort = [](const Slot& slot) { return slot.member->door.port != 0; };
+  const auto isNear = [](const Slot& slot) { return !slot.member->door.own.has_value(); };
   isWide_ = !std::all_of(slots_.begin(), slots_.end(), isHere);
-  standby_ = Standby::open(reactor_, isWide_);
-  if (const std::string why = whyNotFollowed(); !why.empty()) {
-    log::warn("no other process can take the place of pid {} on {}, which relays the job's messages: {}", ::getpid(),
-              hostName(), why);
-    return;
-  }
-  Encoder told = frame(Frame::kNeighbours, static_cast<std::int32_t>(slots_.size()),
-                       static_cast<std::uint32_t>(slots_.size() + 1));
-  const auto add = [&told](const Neighbour& each, std::uint64_t place) {
-    told.number(static_cast<std::int32_t>(each.rank)).number(each.pid).number(place).text(each.standby);
-    told.text(each.address).number(each.port).text(each.host);
+  const bool isForOthers = isWide_ && std::all_of(slots_.begin(), slots_.end(), hasPort);
+  auto [standby, lack] = Standby::open(reactor_, isForOthers ? Standby::Reach::kEverywhere : Standby::Reach::kHere);
+  standby_ = std::move(standby);
+  std::string why = whyNotFollowed(lack);
+  const auto told = std::make_shared<const std::string>(why.empty() ? listOfNeighbours() : std::string());
+  if (told->size() > kMaxFrameBytes) why = fmt::format("{} bytes of addresses are too many for a frame", told->size());
+  isFollowed_ = isNumbered_ = why.empty();
+  if (isFollowed_) return broadcast(told, false);
+  standby_.reset();
+  const bool isOfHosts = !std::all_of(slots_.begin(), slots_.end(), isNear);
+  const bool isNews = slots_.size() > 1 && isOfHosts && !std::exchange(hasWarned, true);
+  log::message(isNews ? log::Level::kWarn : log::Level::kInfo,
+               "no other process can take the place of pid {} on {}, which relays the job's messages: {}", ::getpid(),
+               hostName(), why);
+}
+
+std::string Hub::listOfNeighbours() {
+  const std::uint64_t here = placeIdentity();
+  std::vector<std::string> texts;
+  const auto add = [&texts](const Neighbour& each, std::uint64_t place) {
+    Encoder words = Encoder().number(place).text(each.host).text(each.address).number(each.port);
+    texts.push_back(words.number(each.pid).text(each.standby).take());
   };
   add({kHubItself, static_cast<std::uint32_t>(::getpid()), standby_->name(), true, standby_->address(),
        standby_->port()},
-      own);
+      here);
   counting_.clear();
   for (Slot& slot : slots_) {
     const Member& member = *slot.member;
     const Door& door = member.door;
-    slot.neighbour = {member.rank, member.pid, door.name, isHere(slot), door.address, door.port, member.host};
+    const bool isHere = here != 0 && member.place == here;
+    slot.neighbour = {member.rank, member.pid, door.name, isHere, door.address, door.port, member.host};
     add(slot.neighbour, member.place);
     if (door.address.empty()) slot.neighbour.address = kThisHost;
     counting_.push_back(member.rank);
   }
-  isFollowed_ = isNumbered_ = told.size() <= kMaxFrameBytes;
-  if (isFollowed_) broadcast(shared(told), false);
-  else
-    log::warn(
-        "{} bytes of addresses of {} ranks are more than a frame takes: no process can take the place of this one",
-        told.size(), slots_.size());
+  TextList list;
+  for (const std::string& each : texts) list.add(each);
+  return frame(Frame::kNeighbours, static_cast<std::int32_t>(slots_.size())).raw(list.take()).take();
 }
 
-bool Hub::Door::isTranslated() const {
-  const auto isAt = [](const std::string& text, const std::optional<Address>& end) {
+bool Hub::Door::read(Decoder& decoder) {
+  stack = decoder.number<std::uint64_t>();
+  name = decoder.text();
+  address = decoder.text();
+  isGiven = decoder.number<std::uint8_t>() != 0;
+  port = decoder.number<std::uint16_t>();
+  reached = decoder.text();
+  lack = decoder.text();
+  const bool isAddress = address.empty() || network::parseAddress(address).has_value();
+  return isAddress && lack.size() <= kMostKnownBytes &&
+         std::max({name.size(), address.size(), reached.size()}) <= kMaxNameBytes;
+}
+
+// Loopback leads to a rank that sees the same network, and not through a tunnel to another host.
+bool Hub::Door::isTranslated(bool isHubGiven) const {
+  const auto isAt = [this](const std::string& text, const std::optional<Address>& end, bool isUsersWord) {
     const std::optional<Address> said = network::parseAddress(text);
-    if (!said.has_value() || said->isLoopback()) return !end.has_value();
-    return said == end;
+    if (!said.has_value() || said->isLoopback()) return !end.has_value() && stack == stackIdentity();
+    return isUsersWord || said == end;
   };
-  return !isAt(address, peer) || !isAt(reached, own);
+  return !isAt(address, peer, isGiven) || !isAt(reached, own, isHubGiven);
 }
 
 // A standby that is reached at a wrong address is refused by a host that knows nothing of it, and a process that lives
 // would pass for dead. So between hosts the addresses have to be those that both ends of a connection see, as no
-// translation of addresses leaves them, or the user's choice. "": there is no reason.
-std::string Hub::whyNotFollowed() const {
-  if (standby_ == nullptr) return "it has no descriptor for that";
-  if (isWide_ && standby_->port() == 0) return "it has no port for that (KOLO_PORT_RANGE, two for each process)";
-  const bool isChosen = !settings::text("KOLO_INTERFACE").empty();
+// translation of addresses leaves them, or the word of the user for each of them. lack: of the hub's standby.
+// "": there is no reason.
+std::string Hub::whyNotFollowed(const std::string& lack) const {
+  const bool isHubGiven = standby_ != nullptr && standby_->isAtGivenAddress();
   for (const Slot& slot : slots_) {
     const Door& door = slot.member->door;
-    if (door.name.empty()) return describe(*slot.member) + " has no descriptor for that";
-    if (isWide_ && door.port == 0)
-      return describe(*slot.member) + " has no port for that (KOLO_PORT_RANGE, two for each process)";
-    if (isWide_ && door.isTranslated() && !isChosen)
+    const bool hasDoor = !door.name.empty() && (!isWide_ || door.port != 0);
+    if (!hasDoor && door.lack.empty())
+      return describe(*slot.member) + " meets it at a loopback address, and not all ranks are in one container";
+    if (!hasDoor) return fmt::format("{} cannot listen for the others: {}", describe(*slot.member), door.lack);
+    if (isWide_ && door.isTranslated(isHubGiven))
       return describe(*slot.member) +
-             " and it see different addresses of each other, as where addresses are translated (KOLO_INTERFACE says "
-             "which ones hold everywhere)";
+             " and it see different addresses of each other, as where addresses are translated (KOLO_INTERFACE=ADDRESS "
+             "says for a process which one holds everywhere)";
   }
-  return {};
+  return lack.empty() ? lack : "it cannot listen for them: " + lack;
 }
 
 // May be called again where it has found no memory.

@@ -9,6 +9,7 @@
 #include "base/fork.h"
 #include "base/insist.h"
 #include "base/log.h"
+#include "base/settings.h"
 #include "bootstrap/greeting.h"
 
 namespace kolo::bootstrap {
@@ -131,24 +132,39 @@ void whenTold(const Secret& secret, const std::function<void()>& task) {
 Standby::Standby(Reactor& reactor, std::string name, const std::shared_ptr<Listener>& listener)
     : reactor_(reactor), name_(std::move(name)), tag_(tagOfStandby(name_)), listener_(listener) {}
 
-std::shared_ptr<Standby> Standby::open(Reactor& reactor, bool isForOthers) {
+Standby::Opened Standby::open(Reactor& reactor, Reach reach) {
   std::string name;
   Socket socket = listenByName(name);
-  if (!socket.valid()) return nullptr;
+  if (!socket.valid()) return {nullptr, systemError(errno, "listening within the host").message()};
   const auto listener = std::make_shared<Listener>(reactor, std::uint16_t{0}, LocalAddresses());
   auto made = std::make_shared<Standby>(reactor, name, listener);
   listeners().emplace(ListenerKey(0, name), listener);
   listener->addStandby(made->tag_);
-  if (!listener->start(std::move(socket)).ok()) return nullptr;
-  if (!isForOthers) return made;
-  const Result<std::shared_ptr<Listener>> others = listenerFor(reactor, 0, std::nullopt);
-  if (!others.ok()) {
-    log::debug("there is no standby for other hosts: {}", others.status().message());
-    return made;
+  if (const Status started = listener->start(std::move(socket)); !started.ok()) return {nullptr, started.message()};
+  return {made, reach != Reach::kHere ? made->openToOthers(reach).message() : std::string()};
+}
+
+// A port that others were told of stays taken, for a closed one is a death. So a rank takes none that its data needs:
+// the process's first standby holds that one, too, until no rank will take a port for a standby any more.
+Status Standby::openToOthers(Reach reach) {
+  KOLO_ASSIGN(const std::shared_ptr<Listener> others, listenerFor(reactor_, 0, std::nullopt));
+  if (reach == Reach::kEverywhereOfRank && !others->hasStandbys() && !settings::ports("KOLO_PORT_RANGE").isAny()) {
+    std::uint16_t ignored = 0;
+    Result<Socket> forData = listenOn(others->local(), 0, ignored);
+    if (!forData.ok()) {
+      closeIfEmpty(others.get());
+      return forData.status();
+    }
+    forData_ = forData.take();
   }
-  others.value()->addStandby(made->tag_);
-  made->others_ = others.value();
-  return made;
+  others->addStandby(tag_);
+  others_ = others;
+  return {};
+}
+
+void Standby::settle(bool isWide) {
+  forData_.close();
+  if (!isWide) closeToOthers();
 }
 
 std::uint16_t Standby::port() const {
@@ -159,6 +175,11 @@ std::uint16_t Standby::port() const {
 std::string Standby::address() const {
   const std::shared_ptr<Listener> others = others_.lock();
   return others != nullptr && !others->local().any ? others->local().reachable.front().text() : std::string();
+}
+
+bool Standby::isAtGivenAddress() const {
+  const std::optional<Address> given = network::parseAddress(settings::text("KOLO_INTERFACE"));
+  return given.has_value() && !given->isLoopback() && given->text() == address();
 }
 
 void Standby::closeToOthers() {

@@ -42,9 +42,15 @@ class Listener;
 // it has. Thread safety: reactor thread only, except the destructor.
 class Standby {
  public:
-  // isForOthers: other places reach it, too, at the port that the process has for all its standbys, and for hubs of ids
-  // that it has made; none where there is no port left. Null: there is no descriptor for it.
-  static std::shared_ptr<Standby> open(Reactor& reactor, bool isForOthers = false);
+  struct Opened {
+    std::shared_ptr<Standby> standby;  // null: there can be none
+    std::string lack;                  // why, or why other places do not reach it
+  };
+  // Reach: other places reach it, too, at the port that the process has for all its standbys, and for hubs of ids that
+  // it has made. Of a rank: one more port is held for its data until settle(); where KOLO_PORT_RANGE has not both, it
+  // takes none.
+  enum class Reach : std::uint8_t { kHere, kEverywhere, kEverywhereOfRank };
+  static Opened open(Reactor& reactor, Reach reach);
   Standby(Reactor& reactor, std::string name, const std::shared_ptr<Listener>& listener);
   ~Standby();
   Standby(const Standby&) = delete;
@@ -55,16 +61,23 @@ class Standby {
   std::uint16_t port() const;
   // Where these do, if that is one address alone.
   std::string address() const;
-  void closeToOthers();
+  // That address is one that the user has written out. (An interface may have a name that it has in all containers.)
+  bool isAtGivenAddress() const;
+  // All ranks have joined. isWide: the others need to reach it.
+  void settle(bool isWide);
   // Makes the hub that the job has from now on, if it is not here yet.
   Status succeed(const Secret& secret, const Succession& succession);
 
  private:
+  Status openToOthers(Reach reach);
+  void closeToOthers();
+
   Reactor& reactor_;
   const std::string name_;
   const Tag tag_;
   const std::weak_ptr<Listener> listener_;
   std::weak_ptr<Listener> others_;
+  Socket forData_;
 };
 
 class Listener final : public Source, private network::Acceptor::Owner, public std::enable_shared_from_this<Listener> {
@@ -83,6 +96,7 @@ class Listener final : public Source, private network::Acceptor::Owner, public s
   // A standby that is open, with a hub or without. Standbys have tags of their own.
   void addStandby(const Tag& tag) { standbys_.insert(tag); }
   void dropStandby(const Tag& tag) { standbys_.erase(tag); }
+  bool hasStandbys() const { return !standbys_.empty(); }
   bool empty() const { return hubs_.empty() && standbys_.empty(); }
   // The hub of a job; null: it is not here.
   std::shared_ptr<Hub> hubOf(const Tag& tag) const;

@@ -183,7 +183,7 @@ bool MemberLink::onWelcome(Decoder& decoder) {
   hub_.ranks = decoder.ranks(kMaxFrameBytes);
   if (!decoder.done() || welcomed_) return false;
   std::copy(key.begin(), key.end(), jobKey_.begin());
-  if (!place_.isWide && standby_ != nullptr) standby_->closeToOthers();
+  if (standby_ != nullptr) standby_->settle(place_.isWide);
   welcomed_ = true;
   joined_.finish({});
   return true;

@@ -23,26 +23,24 @@ constexpr std::chrono::seconds kStopped{1};  // lateness from which on this proc
 bool MemberLink::onNeighbours(Decoder& decoder) {
   Succession place;
   place.ranks = decoder.number<std::int32_t>();
-  const auto count = decoder.number<std::uint32_t>();
+  if (welcomed_ || place.ranks <= rank_ || place.ranks > kMaxRanks) return false;
+  std::vector<std::string> texts(static_cast<std::size_t>(place.ranks) + 1);
+  if (!readTexts(decoder, texts, kMaxNeighbourBytes) || !decoder.done()) return false;
   const std::uint64_t own = placeIdentity();
-  for (std::uint32_t i = 0; i < count && decoder.ok(); ++i) {
-    Neighbour each;
-    each.rank = decoder.number<std::int32_t>();
-    each.pid = decoder.number<std::uint32_t>();
-    each.isHere = decoder.number<std::uint64_t>() == own && own != 0;
-    each.standby = decoder.text();
-    each.address = decoder.text();
-    each.port = decoder.number<std::uint16_t>();
-    each.host = decoder.text();
-    const bool isNext = each.rank == static_cast<std::int32_t>(i) + kHubItself;
-    if (!isNext || each.standby.size() > kMaxNameBytes || each.address.size() > kMaxNameBytes) return false;
+  for (const std::string& text : texts) {
+    Decoder words(text);
+    Neighbour each{.rank = static_cast<int>(place.neighbours.size()) + kHubItself};
+    each.isHere = words.number<std::uint64_t>() == own && own != 0;
+    each.host = words.text();
+    each.address = words.text();
+    each.port = words.number<std::uint16_t>();
+    each.pid = words.number<std::uint32_t>();
+    each.standby = words.text();
+    if (!words.done() || std::max(each.standby.size(), each.address.size()) > kMaxNameBytes) return false;
     if (each.address.empty()) each.address = hub_.address;
     place.isWide = place.isWide || !each.isHere;
     place.neighbours.push_back(std::move(each));
   }
-  if (!decoder.done() || welcomed_ || place.ranks > kMaxRanks || place.neighbours.empty() ||
-      place.neighbours.back().rank != place.ranks - 1)
-    return false;
   place.rank = rank_;
   place_ = std::move(place);
   memory_.counting.resize(static_cast<std::size_t>(place_.ranks));

@@ -41,7 +41,8 @@ struct Neighbour {
   std::uint16_t port = 0;
   std::string host = hostName();
 };
-constexpr std::size_t kMaxNameBytes = 100;  // of a standby's name, or its address
+constexpr std::size_t kMaxNameBytes = 100;        // of a standby's name, or its address
+constexpr std::size_t kMaxNeighbourBytes = 1024;  // of what ranks are told of one
 constexpr const char* kThisHost = "127.0.0.1";
 // In place of a rank: the process of the hub that tells of the neighbours, which may have none.
 constexpr std::int32_t kHubItself = -1;

@@ -189,8 +189,8 @@ class Decoder {
 // The first byte of every frame.
 enum class Frame : std::uint8_t {
   // rank -> hub
-  // rank, ranks, version, pid, ms left to join, ms in all, processId, place, standby's name, address, port, the hub's
-  // address for this rank, host
+  // rank, ranks, version, pid, ms left to join, ms in all, processId, place, network stack, standby's name, address,
+  // whether the user gave that, port, the hub's address for this rank, why there is no name or port, host
   kJoin = 1,
   kGather = 2,     // key, sequence, result heard last before an earlier hub was asked, index, timeoutMs, members, blob
   kWithdraw = 3,   // key, sequence, index
@@ -220,7 +220,7 @@ enum class Frame : std::uint8_t {
   kAsked = 40,         // key, rank that asks, number of the question, question
   kAnswered = 41,      // number of the question, rank that answers, answer
   kHostKnows = 42,     // the failure that a rank in the hub's process knows of
-  kNeighbours = 43,    // ranks, count, (rank, pid, place, standby's name, its address and port for others, host)...
+  kNeighbours = 43,    // ranks, list of (place, host, address, port, pid, standby's name) of the hub, and of each rank
   kReturned = 44,      // the new hub's pid, host, ranks that live in its process
   kWithdrawn = 45,     // key, sequence: what was sent before of this exchange answers an earlier part in it
   kBillboard = 46,     // the hub's pid, the number of the billboard's file there, what the file begins with

@@ -3,7 +3,7 @@ import re
 import time
 
 from cases import smoke
-from jobs import Case, Programs
+from jobs import PORT, Case, Programs
 
 REMOTE, UNREACHABLE = 5, 20
 LIMITS = {"KOLO_SILENCE_MS": "3000", "KOLO_INIT_TIMEOUT_MS": "40000"}
@@ -56,6 +56,17 @@ class Processes(Outliving):
         self.end_one_after_the_other(self.begin(2, 2)[1], [2, 0, 3])
         self.doCleanups()
         self.end_one_after_the_other(self.begin(4, 1)[1], [3, 0, 1])
+
+    def test_of_a_host_that_finds_its_own_name_at_a_loopback_address_leave_the_last_one(self):
+        network = self.network(2)
+        with open("/run/hosts_of_host0", "w", encoding="ascii") as file:
+            file.write("127.0.0.1 localhost\n127.0.1.1 host0\n")
+        there = ["sh", "-c", 'mount --bind /run/hosts_of_host0 /etc/hosts && exec "$@"', "sh"]
+        ranks = []
+        for only, words in (([0, 1], there), ([2, 3], [])):
+            ranks += self.start(network, [*words, Programs.rank, "outlive"], per_host=2, only=only, environment={"KOLO_ROOT": f"host0:{PORT}", **LIMITS})
+        self.expect_together(ranks, range(4))
+        self.end_one_after_the_other(ranks, [0, 2, 1])
 
 
 class Hosts(Outliving):
