@@ -281,7 +281,7 @@ void Hub::flushLeavers() {
     leavers_.pop_back();
     toldLeavers_ = leavers_.size();
   }
-  tellCounting();
+  judgeSoon();
 }
 
 void Hub::onClosed(const MemberPtr& member, std::string_view why) {
@@ -381,7 +381,7 @@ void Hub::flushDeaths() {
   broadcast(shared(news), false);
   newlyDead_.clear();
   (void)insist([&] { failHopelessGathers(); });
-  (void)insist([&] { tellCounting(); });
+  (void)insist([&] { judgeSoon(); });
 }
 
 // Before the member is told of a failure, and of those that were before it. The first one stays: those that follow soon

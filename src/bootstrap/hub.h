@@ -112,7 +112,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
     bool isLeaving = false;                    // and is told farewell when the others know
     bool isBack = false;                       // has said all that it has to say after an earlier hub's end
     bool isLate = false;                       // or had no more time for it
-    bool hasVoted = false;                     // it takes those for dead whom the last vote names
+    bool isAsked = false, hasVoted = false;    // whether it takes those for dead whom the last vote names
     std::size_t gathers = 0, gatherBytes = 0;  // that it takes part in; of its blobs
     Brought brought;
     Billboard::ReaderPtr reader;  // null: it does not read the billboard
@@ -152,7 +152,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
     Look look;
     std::optional<std::string> lostBy;     // of one that is joined: why its connection has ended
     std::optional<std::string> givenUpBy;  // of one that is joined: why others count it as dead
-    bool isVotedOut = false;               // a vote names it: it is dead, as soon as enough have answered
+    bool isVotedOut = false;               // a vote has named it: some may take it for dead, with any hub
     bool hasLeft = false;                  // of those that are awaited, as far as the ranks that have returned know
     bool isOld = false;                    // its end, as they say: nothing follows from it now
     Clock::time_point diedAt{};
@@ -235,15 +235,17 @@ class Hub : public std::enable_shared_from_this<Hub> {
   void lookAfterAwaited();
   void lookAt(int rank);
   void judge();
+  void judgeSoon();
   void buryTheCertain();
   bool hasEnded(int rank) const;
-  void buryTheDeaf();
+  void callVotes();
+  void endVote();
   void nameEnd(Slot& slot);
   void bury(int rank);
   bool hold(const MemberPtr& member, std::string_view bytes);
   void speak();
   void cutOff();
-  void askToVote(const std::vector<int>& deaf);
+  void askToVote();
   bool onVoted(const MemberPtr& member, Decoder& decoder);
   void tellCounting();
   static bool isMissed(const Slot& slot) { return slot.state == State::kAwaited || slot.lostBy.has_value(); }
@@ -323,9 +325,11 @@ class Hub : public std::enable_shared_from_this<Hub> {
   Clock::time_point madeAt_{}, votedAt_{};                                  // a vote was called for last
   std::uint64_t vote_ = 0;                                                  // the number of the last one
   std::vector<int> named_;                                                  // by it, sorted
-  std::vector<int> counting_;                                               // the ranks that count
+  std::vector<int> counting_;                                               // the ranks that count, sorted
+  bool isCountingNews_ = false;                                             // to some
+  bool isToJudge_ = false;                                                  // before this round is over
   std::vector<int> saidToCount_;                                            // by the rank that returned last
-  int looks_ = 0;                                                           // under way
+  int looks_ = 0, nextLook_ = 0;                                            // under way; at which rank first
   std::shared_ptr<Standby> standby_;                                        // by which ranks know that this hub lives
   std::uint64_t firstResult_ = 0, lastResult_ = 0, settled_ = 0;            // numbers of results; own: after the first
   std::deque<std::pair<std::uint64_t, std::vector<MemberPtr>>> unsettled_;  // and who gets them

@@ -4,14 +4,18 @@
 //
 // So a hub takes silent ranks for dead only by a vote of the ranks that count: more than half of them have to answer,
 // or half and the first. Who answers is bound: it brings those that the vote names to any later hub as dead, and there
-// they are with nobody. At first all ranks count. Those that were voted out do not any more; nor do ranks that have
-// ended for certain, as soon as no other one is missed. A hub that will not get enough tells its ranks so, and ends.
+// they are with nobody. At first all ranks count, and those that a vote has taken for dead do not any more. Ranks that
+// have ended for certain count as well until a vote has named them, for they may have voted with another hub before. A
+// hub that will not get enough for those that are silent tells its ranks so, and ends.
 //
 // Two hubs never take each other's ranks for dead. Let A have voted X out of the ranks C that count, and let hub B have
-// enough of C without knowing of it. Two sets that are enough of C share a rank. That rank has answered A before it
-// came to B, so it has brought X to B, and B does not count X. What B has is then more than half of C without X, too,
-// so the same holds for what A votes on next. A vote that was not ended binds as well: those that it names may count as
-// dead though their host answers again.
+// enough of C. Two sets that are enough of C share a rank, and a rank never goes back to a hub that it has lost. If it
+// was with A first, it has answered A before it came to B, so it has brought X to B, and nobody of X is with B. What B
+// has is then more than half of C without X, too, so the same holds for what A votes on next. If it was with B first,
+// it has brought to A whom B had voted out, and the same holds the other way round.
+//
+// A rank that is given up, by a vote that was not ended or by what others say, is with nobody either. But it lives, and
+// another hub may not know of it and have its answer. So it counts until enough have answered a vote that names it.
 //
 // Work for each look is linear in the ranks.
 #include <algorithm>
@@ -24,11 +28,12 @@ namespace kolo::bootstrap {
 namespace {
 
 constexpr std::chrono::milliseconds kFirstLookPause{10}, kLongestLookPause{200};
-constexpr std::chrono::seconds kAskToVoteAgain{2};   // those that have come meanwhile
-constexpr std::size_t kMostNamed = 1024;             // in a vote: they fit into a frame
-constexpr int kMostLooks = 64;                       // at a time: each takes a descriptor
-constexpr std::chrono::seconds kLongestSilence{15};  // of a mute hub, beyond that of a host
-constexpr std::size_t kMostHeldBytes = 256u << 20;   // more than a rank brings, and has under way
+constexpr std::chrono::milliseconds kVotePause{200};  // before one that names nobody who is silent
+constexpr std::size_t kMostNamed = 1024;              // of both kinds each in a vote: they fit into a frame
+constexpr int kMostLooks = 256;                       // at a time: each takes a descriptor
+constexpr std::size_t kMostHeldBytes = 256u << 20;    // more than a rank brings, and has under way
+
+bool isIn(const std::vector<int>& sorted, int rank) { return std::binary_search(sorted.begin(), sorted.end(), rank); }
 
 }  // namespace
 
@@ -51,8 +56,11 @@ void Hub::hasLost(const MemberPtr& member, std::string_view why) {
 // Ranks that do not answer have ended if their standby is closed. Nothing follows if it is open.
 void Hub::lookAfterAwaited() {
   lookTimer_ = 0;
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (isMissed(slots_[i])) lookAt(static_cast<int>(i));
+  // Where there are too many, it goes on with the next one.
+  const int first = nextLook_;
+  for (int i = 0; i < expected_; ++i) {
+    const int rank = (first + i) % expected_;
+    if (isMissed(slots_[static_cast<std::size_t>(rank)])) lookAt(rank);
   }
   judge();
   if (alive_ <= 0) return;
@@ -95,9 +103,10 @@ void Hub::lookAt(int rank) {
                                          if (word > Knock::Word::kConnected) of.unheardSince = {};
                                          of.knock = nullptr;
                                          --self->looks_;
-                                         self->judge();
+                                         self->judgeSoon();
                                        });
   ++looks_;
+  nextLook_ = rank + 1;
   if (look.knock->start().ok()) return;
   look.knock = nullptr;
   --looks_;
@@ -124,16 +133,17 @@ void Hub::note(Look& look, Knock::Word word, Clock::time_point since) {
   look.word = word;
 }
 
-// It will not answer. So it is of a rank that was connected, and whose host is silent. One that is to return has as
-// long as a host may be silent, and so has a standby that is open to close: its process may be ending.
+// It will not answer, for its host has been silent, or it has had another hub, as long as a host may be silent. So has
+// a standby that is open to close: its process may be ending. One that is open and to return has as long as it may look
+// for a hub, past silent hosts. It may be stopped, or somebody else has its port and says what a standby says.
 bool Hub::isDeaf(const Slot& slot) {
   if (!isMissed(slot)) return false;
-  if (slot.isVotedOut) return true;
   const Look& look = slot.look;
-  if (slot.lostBy && look.word == Knock::Word::kOpen) return Clock::now() - look.begunAt >= silence();
-  if (slot.lostBy) return look.word == Knock::Word::kHub || look.word == Knock::Word::kSilent;
-  return slot.state == State::kAwaited && slot.look.deafSince != Clock::time_point() &&
-         Clock::now() - slot.look.deafSince >= silence();
+  const Clock::time_point now = Clock::now();
+  if (slot.isVotedOut || (slot.lostBy && look.word == Knock::Word::kHub)) return true;
+  if (look.word == Knock::Word::kOpen && !slot.neighbour.isHere)
+    return now - look.begunAt >= (slot.lostBy ? silence() : kLongestSearch + 3 * silence());
+  return look.deafSince != Clock::time_point() && now - look.deafSince >= silence();
 }
 
 // It is with this hub.
@@ -167,7 +177,7 @@ bool Hub::isAllKnown() const {
 // It has another hub for so long that this one would have more than half of the ranks by now, if it were to have them.
 bool Hub::isWithAnother(const Slot& slot) {
   return slot.look.word == Knock::Word::kHub && isDeaf(slot) &&
-         Clock::now() - slot.look.deafSince > silence() + kLongestSilence;
+         Clock::now() - slot.look.deafSince > silence() + kLongestSearch;
 }
 
 // What follows from the looks.
@@ -175,20 +185,28 @@ void Hub::judge() {
   if (alive_ <= 0) return;
   if (isMute_) {
     if (isAllKnown() || areEnough(isPresent)) speak();
-    else if (!areEnough(mayCome) || Clock::now() - madeAt_ > silence() + kLongestSilence) return cutOff();
+    else if (!areEnough(mayCome) || Clock::now() - madeAt_ > silence() + kLongestSearch) return cutOff();
     else return;
   }
   buryTheCertain();
-  if (alive_ > 0) buryTheDeaf();
+  if (alive_ > 0) callVotes();
   if (alive_ > 0) tellCounting();
+}
+
+// Once for all that happens in this round.
+void Hub::judgeSoon() {
+  if (std::exchange(isToJudge_, true)) return;
+  reactor_.post([self = shared_from_this()] {
+    self->isToJudge_ = false;
+    self->judge();
+  });
 }
 
 // Its standby is closed; or it is silent, an earlier hub had it voted out, and a rank that has returned says so.
 bool Hub::hasEnded(int rank) const {
   const Slot& slot = slots_[static_cast<std::size_t>(rank)];
   if (!isMissed(slot) || slot.look.word == Knock::Word::kClosed) return isMissed(slot);
-  return slot.look.word == Knock::Word::kSilent && !slot.lostBy && !slot.farewell.empty() &&
-         !std::binary_search(counting_.begin(), counting_.end(), rank);
+  return slot.look.word == Knock::Word::kSilent && !slot.lostBy && !slot.farewell.empty() && !isIn(counting_, rank);
 }
 
 void Hub::buryTheCertain() {
@@ -197,22 +215,45 @@ void Hub::buryTheCertain() {
   }
 }
 
-void Hub::buryTheDeaf() {
-  std::vector<int> deaf;
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (isDeaf(slots_[i])) deaf.push_back(static_cast<int>(i));
+// A vote names all that are silent, and those that have ended and still count; these alone when nobody is missed.
+void Hub::callVotes() {
+  const bool areEndsTold = isWide_ && isFollowed_ && newlyDead_.empty() && toldLeavers_ == leavers_.size();
+  std::vector<int> deaf, ended;
+  for (int rank = 0; rank < expected_; ++rank) {
+    const Slot& slot = slots_[static_cast<std::size_t>(rank)];
+    const bool isOver = slot.state == State::kLeft || slot.state == State::kDead;
+    if (isDeaf(slot) && deaf.size() < kMostNamed) deaf.push_back(rank);
+    if (areEndsTold && isOver && isIn(counting_, rank) && ended.size() < kMostNamed) ended.push_back(rank);
   }
-  if (deaf.empty()) return;
-  deaf.resize(std::min(deaf.size(), kMostNamed));
-  const bool isAsked = std::includes(named_.begin(), named_.end(), deaf.begin(), deaf.end());
-  if (isAsked && areEnough(hasVoted)) {
-    for (const int rank : deaf) {
-      if (alive_ > 0) bury(rank);
-    }
-  } else if (!areEnough(mayCome) || std::any_of(slots_.begin(), slots_.end(), isWithAnother)) {
-    cutOff();
-  } else if (!isAsked || Clock::now() - votedAt_ > kAskToVoteAgain) {
-    askToVote(deaf);
+  if (deaf.empty() && (ended.empty() || std::any_of(slots_.begin(), slots_.end(), isMissed))) return;
+  const auto isNamed = [this](int rank) { return isIn(named_, rank); };
+  const bool isCalled =
+      deaf.empty() ? std::any_of(ended.begin(), ended.end(), isNamed) : std::all_of(deaf.begin(), deaf.end(), isNamed);
+  if (isCalled && areEnough(hasVoted)) return endVote();
+  if (!deaf.empty() && (!areEnough(mayCome) || std::any_of(slots_.begin(), slots_.end(), isWithAnother)))
+    return cutOff();
+  if (isCalled) return askToVote();
+  if (deaf.empty() && Clock::now() < votedAt_ + kVotePause) {
+    if (lookTimer_ == 0)
+      lookTimer_ = reactor_.at(votedAt_ + kVotePause, [self = shared_from_this()] { self->lookAfterAwaited(); });
+    return;
+  }
+  deaf.insert(deaf.end(), ended.begin(), ended.end());
+  std::sort(deaf.begin(), deaf.end());
+  named_ = std::move(deaf);  // from here on nothing throws until they are asked
+  ++vote_;
+  votedAt_ = Clock::now();
+  for (Slot& slot : slots_) {
+    if (slot.member != nullptr) slot.member->isAsked = slot.member->hasVoted = false;
+  }
+  askToVote();
+}
+
+// Enough are bound.
+void Hub::endVote() {
+  isCountingNews_ = std::erase_if(counting_, [this](int rank) { return isIn(named_, rank); }) > 0 || isCountingNews_;
+  for (const int rank : named_) {
+    if (alive_ > 0 && isMissed(slots_[static_cast<std::size_t>(rank)])) bury(rank);
   }
 }
 
@@ -236,36 +277,31 @@ void Hub::bury(int rank) {
   if (!wasLost) (void)insist([this] { expectOneLess(); });
 }
 
-// Asks the ranks whether they take the deaf for dead. Those that have answered this vote are not asked again. One that
-// a vote names is given up, also where it returns before the vote is over: others may have answered.
-void Hub::askToVote(const std::vector<int>& deaf) {
+// Asks those that have not been asked whether they take the ranks for dead that the vote names. These are given up,
+// also where they return before the vote is over: others may have answered.
+void Hub::askToVote() {
   Encoder names;
-  const bool isNew = named_ != deaf;
-  for (const int rank : deaf) {
+  for (const int rank : named_) {
     Slot& slot = slots_[static_cast<std::size_t>(rank)];
-    nameEnd(slot);
+    if (!slot.givenUpBy) nameEnd(slot);
     slot.isVotedOut = true;
-    names.number(static_cast<std::int32_t>(rank)).text(slot.farewell).text(slot.known);
+    names.number(static_cast<std::int32_t>(rank)).text(slot.givenUpBy.value_or(slot.farewell)).text(slot.known);
   }
-  const auto question =
-      shared(frame(Frame::kVote, isNew ? ++vote_ : vote_, static_cast<std::uint32_t>(deaf.size())).raw(names.take()));
-  if (isNew) named_ = deaf;
+  const auto question = shared(frame(Frame::kVote, vote_, static_cast<std::uint32_t>(named_.size())).raw(names.take()));
   for (const Slot& slot : slots_) {
-    if (slot.member == nullptr || slot.lostBy) continue;
-    if (isNew) slot.member->hasVoted = false;
-    if (slot.member->hasVoted) continue;
+    if (!isPresent(slot) || slot.member->isAsked) continue;
     slot.member->channel->send(question);
+    slot.member->isAsked = true;
     slot.member->channel->push();
   }
-  votedAt_ = Clock::now();
 }
 
 bool Hub::onVoted(const MemberPtr& member, Decoder& decoder) {
   const auto number = decoder.number<std::uint64_t>();
   if (!decoder.done() || number == 0 || number > vote_) return false;
-  if (number != vote_) return true;  // it names fewer ranks than that of now
+  if (number != vote_) return true;  // it names others than that of now
   member->hasVoted = true;
-  judge();
+  judgeSoon();
   return true;
 }
 
@@ -298,21 +334,25 @@ void Hub::speak() {
   }
 }
 
-// This hub will not have enough of the ranks that count, and others may.
+// This hub will not have enough of the ranks that count, and others may. Those that have left cannot be counted for it:
+// one that has no farewell yet tells the next hub as well that it leaves, so two hubs would have its word.
 void Hub::cutOff() {
-  std::vector<int> here, others;
+  unreturned_ = 0;
+  flushLeavers();
+  std::vector<int> here, others, left;
   for (const int rank : counting_) {
     const Slot& slot = slots_[static_cast<std::size_t>(rank)];
-    if (slot.state == State::kJoined && !slot.lostBy) here.push_back(rank);
-    else if (slot.state != State::kLeft && slot.state != State::kDead) others.push_back(rank);
+    if (isPresent(slot)) here.push_back(rank);
+    else if (slot.state == State::kLeft) left.push_back(rank);
+    else if (slot.state != State::kDead) others.push_back(rank);
   }
   std::string names;
   for (const int rank : others) names += fmt::format("{}rank {}", names.empty() ? "" : ", ", rank);
   const std::string why = fmt::format(
       "{} of {} ranks ({}) are still together, and others may go on without them: more than half have to "
-      "be, or half with rank {}. They have lost {}",
+      "be, or half with rank {}. They have lost {}{}",
       here.size(), counting_.size(), describeRanks(here), counting_.empty() ? 0 : counting_.front(),
-      names.substr(0, kMostKnownBytes));
+      names.substr(0, kMostKnownBytes), left.empty() ? "" : "; these have left: " + describeRanks(left));
   const auto news = shared(frame(Frame::kCutOff, why));
   for (Slot& slot : slots_) {
     if (slot.member != nullptr) {
@@ -328,20 +368,11 @@ void Hub::cutOff() {
   finishWithoutRanks();
 }
 
-// Of which more than half are to be together when some are silent. Ranks only ever cease to count: those that were
-// voted out at once, those that have ended for certain when nobody is missed.
+// Of which more than half are to be together when some are silent. Those that return may not know, all of them.
 void Hub::tellCounting() {
-  if (!isWide_ || !isFollowed_ || isMute_ || alive_ <= 0 || !newlyDead_.empty()) return;
-  const bool isOneMissed = std::any_of(slots_.begin(), slots_.end(), isMissed);
-  std::vector<int> now;
-  for (const int rank : counting_) {
-    const Slot& slot = slots_[static_cast<std::size_t>(rank)];
-    const bool isVotedOut = slot.state == State::kDead && slot.isVotedOut;
-    if (isOneMissed ? !isVotedOut : isPresent(slot)) now.push_back(rank);
-  }
-  if (now == counting_) return;
-  broadcast(shared(frame(Frame::kCounting).ranks(now)), false);
-  counting_ = std::move(now);
+  if (!isCountingNews_ || !newlyDead_.empty() || unreturned_ > 0) return;
+  broadcast(shared(frame(Frame::kCounting).ranks(counting_)), false);
+  isCountingNews_ = false;
 }
 
 }  // namespace kolo::bootstrap

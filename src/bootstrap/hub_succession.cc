@@ -154,15 +154,15 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
   for (std::uint32_t i = 0; i < count; ++i) {
     const auto gone = decoder.number<std::int32_t>();
     const auto end = decoder.number<std::uint8_t>();
-    const bool hasLeft = (end & kHasLeft) != 0;
+    const bool hasLeft = (end & kHasLeft) != 0 && gone != rank;
     const std::string_view farewell = decoder.text(), known = decoder.text();
     if (!decoder.ok() || gone < 0 || gone >= expected_) return false;
     Slot& slot = slots_[static_cast<std::size_t>(gone)];
-    if (slot.state == State::kJoined && !hasLeft && gone != rank && !slot.givenUpBy.has_value()) {
+    if (slot.state == State::kJoined && !hasLeft && !slot.givenUpBy.has_value()) {
       slot.givenUpBy = farewell.substr(0, 2 * kMostKnownBytes);
       if (!isMute_) tellThatItCountsAsDead(slot, gone);
     }
-    if (slot.state != State::kAwaited || gone == rank) continue;
+    if (slot.state != State::kAwaited) continue;
     slot.hasLeft = slot.hasLeft || hasLeft;
     slot.isOld = slot.isOld || (end & kIsOld) != 0;
     if (!slot.farewell.empty()) continue;
@@ -171,6 +171,7 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
   }
   if (!decoder.done()) return false;
   if (afterHub_.empty()) afterHub_ = std::move(after);
+  isCountingNews_ = isCountingNews_ || counting != counting_;
   takeCounting(std::move(counting), rank);
   std::copy(process.begin(), process.end(), member->process.begin());
   member->pid = own.neighbour.pid;
@@ -181,13 +182,13 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
   own.state = State::kJoined;
   own.member = member;
   forget(own.look);
-  if (!own.farewell.empty() && !own.hasLeft) own.givenUpBy = own.farewell;
+  if (!own.farewell.empty() && (!own.hasLeft || own.isVotedOut)) own.givenUpBy = own.farewell;
   own.farewell.clear();
   own.known.clear();
   own.isOld = false;
   if (!isMute_) receive(member);
   if (lookTimer_ == 0) lookAfterAwaited();
-  else if (isMute_) judge();
+  else judgeSoon();
   return true;
 }
 

@@ -15,7 +15,6 @@ namespace {
 // A standby that is open and does not take the rank: its process has not noticed yet that the hub has ended, or has no
 // descriptor, or is stopped.
 constexpr std::chrono::milliseconds kKnockAgain{5}, kKnockFarAgain{25};
-constexpr std::chrono::seconds kLongestSearch{15};
 constexpr std::chrono::seconds kStopped{1};  // lateness from which on this process counts as stopped meanwhile
 
 }  // namespace
@@ -235,7 +234,8 @@ void MemberLink::seek() {
   loseForGood(search_.lack.empty() ? search_.why : search_.why + "; then " + search_.lack);
 }
 
-// A process that has another's port, or is stopped, takes connections and says nothing.
+// A process that has another's port, or is stopped, takes connections and says nothing. Where there is no way to a host
+// at the moment, this process's own network may be about to come back.
 bool MemberLink::isUnheard() const {
   return search_.unheardSince != Clock::time_point() && Clock::now() - search_.unheardSince >= silence();
 }
@@ -270,18 +270,21 @@ Knock::Word MemberLink::tryStandby(const Neighbour& at) {
   const bool isOutOfFiles = network::isOutOfFiles(errnum);
   if (isOutOfFiles)
     search_.lack = systemError(errnum, "making a socket to reach the next hub").message() + " (RLIMIT_NOFILE)";
-  if (errnum != 0 && !at.isHere && !isOutOfFiles) return Knock::Word::kSilent;
-  const auto silent =
-      std::min<Clock::time_point>(search_.until, Clock::now() + std::max<Clock::duration>(kLongestKnock, silence()));
-  seekAt(errnum != 0 ? Clock::now() + kKnockAgain : at.isHere ? search_.until : silent);
+  if (search_.unheardSince == Clock::time_point() && !isOutOfFiles) search_.unheardSince = Clock::now();
+  const bool isUnreachable = errnum != 0 && !at.isHere && !isOutOfFiles;
+  if (isUnreachable && isUnheard()) return Knock::Word::kSilent;
+  const auto silent = std::min<Clock::time_point>(search_.until, Clock::now() + silence());
+  const auto again = isUnreachable ? kKnockFarAgain : kKnockAgain;
+  seekAt(errnum != 0 ? Clock::now() + again : at.isHere ? search_.until : silent);
   if (errnum != 0) return Knock::Word::kNone;
-  if (search_.unheardSince == Clock::time_point()) search_.unheardSince = Clock::now();
   search_.knock =
       std::make_shared<Knock>(reactor_, secret, false, std::move(socket),
                               [self = shared_from_this()](const std::optional<Session>& session, Socket given) {
                                 self->returnBy(session, std::move(given));
                               });
-  if (!search_.knock->start().ok()) seekAt(Clock::now() + kKnockAgain);
+  if (search_.knock->start().ok()) return Knock::Word::kNone;
+  search_.knock = nullptr;
+  seekAt(Clock::now() + kKnockAgain);
   return Knock::Word::kNone;
 }
 
@@ -290,9 +293,9 @@ void MemberLink::returnBy(const std::optional<Session>& session, Socket socket) 
   if (isClosed_ || !search_.isOn) return;
   const Neighbour& at = place_.neighbours[search_.next];
   const Knock::Word word = search_.knock->word();
-  if (word > Knock::Word::kConnected) search_.unheardSince = {};
-  const bool isMute = word == Knock::Word::kConnected && !at.isHere && isUnheard();
-  if (word == Knock::Word::kClosed || word == Knock::Word::kSilent || isMute) {
+  const bool isAnswer = word > Knock::Word::kConnected && word != Knock::Word::kSilent;
+  if (isAnswer) search_.unheardSince = {};
+  if (word == Knock::Word::kClosed || (!isAnswer && !at.isHere && isUnheard())) {
     pass(word);
     return seekAt(Clock::now());
   }

@@ -87,7 +87,10 @@ Socket reach(const Neighbour& rank, int& errnum) {
   return errnum == 0 ? std::move(socket) : Socket();
 }
 
-std::chrono::milliseconds silence() { return std::chrono::milliseconds(settings::integer("KOLO_SILENCE_MS")); }
+std::chrono::milliseconds silence() {
+  return std::max<std::chrono::milliseconds>(kLongestKnock,
+                                             std::chrono::milliseconds(settings::integer("KOLO_SILENCE_MS")));
+}
 
 bool isGone(const Neighbour& rank) {
   int errnum = 0;

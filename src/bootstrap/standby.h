@@ -77,11 +77,12 @@ Socket reach(const Neighbour& rank, int& errnum);
 // Whether the process of a rank of this place has ended, or the rank has left.
 bool isGone(const Neighbour& rank);
 
-// KOLO_SILENCE_MS: as long as a host may be silent, and a process that lives say nothing.
-std::chrono::milliseconds silence();
-
 // The first packets of a connection may be lost, and are sent again after one second and after three.
 constexpr std::chrono::seconds kLongestKnock{4};
+// As long as a host may be silent, and a process that lives say nothing: KOLO_SILENCE_MS, or as long as a knock.
+std::chrono::milliseconds silence();
+// At a standby that is open; between hosts silence() more.
+constexpr std::chrono::seconds kLongestSearch{15};
 
 // One end of a handshake with a standby.
 class Knock final : public Source, public std::enable_shared_from_this<Knock> {
@@ -93,7 +94,7 @@ class Knock final : public Source, public std::enable_shared_from_this<Knock> {
     kOpen,       // it is open, and has no hub for this job
     kHub,        // it has one
     kClosed,     // nobody listens there, or another who does not know it
-    kSilent,     // there is no way to its host
+    kSilent,     // there is no way to its host, at the moment
   };
   // Called once: with a connection, or without one.
   using Over = std::function<void(std::optional<Session>, Socket)>;

@@ -204,9 +204,21 @@ class RawRank {
     CHECK(decoder.number<std::uint32_t>() == named);
     return tell(frame(Frame::kVoted, number).take());
   }
+  // Reads what has come, and takes those for dead whom votes name. Whether a frame of this kind was among it.
+  bool agreesUntil(Frame kind) {
+    while (hasNews() || !in_.empty()) {
+      const std::optional<std::string> plain = next();
+      const auto what = plain.has_value() ? static_cast<Frame>(plain->front()) : Frame{};
+      if (what == Frame::kVote) tell(frame(Frame::kVoted, Decoder(plain->substr(1)).number<std::uint64_t>()).take());
+      if (what == Frame::kCounting) counting.push_back(Decoder(plain->substr(1)).ranks(kMaxFrameBytes));
+      if (!plain.has_value() || what == kind) return plain.has_value();
+    }
+    return false;
+  }
   void ends() { socket_.close(); }
   bool hasNews() const { return network::await(socket_.fd(), POLLIN, Clock::now()); }
   std::uint64_t settled = 0;  // as the last result says
+  std::vector<std::vector<int>> counting;
 
  private:
   static Socket knockAt(const NextHub& hub) {
@@ -406,6 +418,15 @@ int exchangesDone(const ControlPtr& a, const ControlPtr& b, std::uint64_t sequen
     done += all.ok() && all.value() == std::vector<std::string>{"0", "1"} ? 1 : 0;
   });
   return done;
+}
+
+// All take those for dead whom votes name. Whether the first of them hears such a frame soon.
+bool agreeUntil(const std::vector<RawRank*>& ranks, Frame kind) {
+  bool isHeard = false;
+  for (const auto until = Clock::now() + kSoon; !isHeard && Clock::now() < until; std::this_thread::sleep_for(1ms)) {
+    for (RawRank* const each : ranks) isHeard = (each->agreesUntil(kind) && each == ranks.front()) || isHeard;
+  }
+  return isHeard;
 }
 
 // This process gets no descriptor more.
@@ -1261,6 +1282,20 @@ TEST_CASE("half of the ranks without the first of them give up, and say why", "[
   }
 }
 
+TEST_CASE("a rank that has left is let go when the others are cut off, and these hear of it", "[bootstrap][slow]") {
+  const test::SettingsScope soon({{"KOLO_SILENCE_MS", std::string("1000")}});
+  const SilentPort silent;
+  const NextHub hub(Succession{4, {afar(0, silent.port), afar(1, silent.port), near(2), near(3)}, 2, false});
+  RawRank two(hub, 2), three(hub, 3);
+  three.returns().isBack().tell(frame(Frame::kLeave).take());
+  two.returns().isBack();
+  const std::optional<std::string> why = two.hear(Frame::kCutOff);
+  REQUIRE(why.has_value());
+  CHECK(contains(*why, "1 of 4 ranks (2) are still together"));
+  CHECK(contains(*why, "these have left: 3"));
+  CHECK(three.hear(Frame::kFarewell).has_value());
+}
+
 TEST_CASE("ranks that an earlier hub had voted out are dead for the next one without another vote", "[bootstrap]") {
   const SilentPort silent;
   SilentPort closed;
@@ -1298,6 +1333,172 @@ TEST_CASE("a rank that a vote has named is given up though it returns before the
   Decoder decoder(*told);
   CHECK(decoder.number<std::uint32_t>() == 1);
   CHECK(decoder.number<std::int32_t>() == 0);
+}
+
+// The other side of the partition has them, and is more than half.
+TEST_CASE("a rank that lives and is given up counts until a vote has taken it for dead", "[bootstrap][slow]") {
+  const test::SettingsScope soon({{"KOLO_SILENCE_MS", std::string("3000")}});
+  const bool isByVote = GENERATE(true, false);
+  const SilentPort silent;
+  const NextHub hub(
+      Succession{5, {near(0), near(1), afar(2, silent.port), afar(3, silent.port), afar(4, silent.port)}, 0, false});
+  RawRank zero(hub, 0), one(hub, 1), two = RawRank::fromAfar(hub, 2), three = RawRank::fromAfar(hub, 3),
+                                     four = RawRank::fromAfar(hub, 4);
+  for (RawRank* const each : {&zero, &three, &four}) each->returns().isBack();
+  if (isByVote) {
+    one.returns().isBack();
+    zero.votes(1);
+    one.votes(1);
+    two.returns().isBack();
+  } else {
+    two.returns().isBack();
+    one.returns(2, 0).isBack();
+  }
+  REQUIRE(agreeUntil({&zero, &one}, Frame::kDeaths));
+  std::this_thread::sleep_for(500ms);  // until what follows from that has followed
+  for (RawRank* const each : {&two, &three, &four}) each->ends();
+  CHECK(agreeUntil({&zero, &one}, Frame::kCutOff));
+}
+
+// Others may have lost this hub already, and have had its vote elsewhere. This hub notices later.
+TEST_CASE("a rank that has ended counts until a vote has named it", "[bootstrap][slow]") {
+  const test::SettingsScope soon({{"KOLO_SILENCE_MS", std::string("3000")}});
+  const SilentPort silent;
+  SilentPort ending;
+  const NextHub hub(
+      Succession{5, {near(0), near(1), afar(2, silent.port), afar(3, silent.port), afar(4, ending.port)}, 0, false});
+  RawRank zero(hub, 0), one(hub, 1), two = RawRank::fromAfar(hub, 2), three = RawRank::fromAfar(hub, 3),
+                                     four = RawRank::fromAfar(hub, 4);
+  for (RawRank* const each : {&zero, &one, &two, &three, &four}) each->returns().isBack();
+  REQUIRE(four.hear(Frame::kReturned).has_value());
+  ending.close();
+  four.ends();
+  REQUIRE(agreeUntil({&zero, &one}, Frame::kDeaths));
+  std::this_thread::sleep_for(500ms);  // until what follows from that has followed
+  two.ends();
+  three.ends();
+  CHECK(agreeUntil({&zero, &one}, Frame::kCutOff));
+}
+
+TEST_CASE("a rank that was told that it counts as dead says so to the next hub", "[bootstrap]") {
+  const NextHub hub(2);
+  RawRank zero(hub, 0), one(hub, 1);
+  one.returns().isBack();
+  zero.returns(0, 0).isBack();
+  for (RawRank* const each : {&zero, &one}) CHECK(each->hear(Frame::kDeaths).has_value());
+}
+
+TEST_CASE("a rank that returns is told who counts", "[bootstrap]") {
+  SilentPort closed;
+  closed.close();
+  const NextHub hub(Succession{3, {near(0), near(1), afar(2, closed.port)}, 0, false});
+  RawRank zero(hub, 0), one(hub, 1);
+  zero.returns(-1, 0, {0, 1}).isBack();
+  one.returns().isBack();
+  const std::optional<std::string> counting = one.hear(Frame::kCounting);
+  REQUIRE(counting.has_value());
+  CHECK(Decoder(*counting).ranks(3) == upTo(2));
+}
+
+TEST_CASE("an answer to a vote holds though one that it names returns, and nobody is asked twice",
+          "[bootstrap][slow]") {
+  const test::SettingsScope soon({{"KOLO_SILENCE_MS", std::string("3000")}});
+  const SilentPort silent;
+  const NextHub hub(Succession{5, {near(0), near(1), near(2), afar(3, silent.port), afar(4, silent.port)}, 0, false});
+  RawRank zero(hub, 0), one(hub, 1), two(hub, 2);
+  for (RawRank* const each : {&zero, &one, &two}) each->returns().isBack();
+  zero.votes(2);
+  RawRank four = RawRank::fromAfar(hub, 4);
+  four.returns().isBack();
+  REQUIRE(zero.hear(Frame::kDeaths).has_value());
+  std::this_thread::sleep_for(3s);  // nothing comes, however long
+  CHECK_FALSE(zero.hasNews());
+  one.votes(2);
+  two.votes(2);
+  const std::optional<std::string> told = zero.hear(Frame::kDeaths);
+  REQUIRE(told.has_value());
+  Decoder decoder(*told);
+  CHECK(decoder.number<std::uint32_t>() == 1);
+  CHECK(decoder.number<std::int32_t>() == 3);
+}
+
+TEST_CASE("of ranks that leave one after the other, who counts is not told each time", "[bootstrap]") {
+  constexpr int kRanks = 20, kStay = 11;
+  const SilentPort silent;
+  Succession succession{kRanks, {near(0)}, 0, false};
+  for (int rank = 1; rank < kRanks; ++rank) succession.neighbours.push_back(afar(rank, silent.port));
+  const NextHub hub(succession);
+  std::vector<std::unique_ptr<RawRank>> ranks;
+  std::vector<RawRank*> stay;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    if (rank == 0) ranks.push_back(std::make_unique<RawRank>(hub, 0));
+    else ranks.push_back(std::make_unique<RawRank>(RawRank::fromAfar(hub, rank)));
+    ranks.back()->returns().isBack();
+    if (rank < kStay) stay.push_back(ranks.back().get());
+  }
+  for (const auto& each : ranks) REQUIRE(each->hear(Frame::kReturned).has_value());
+  const auto since = Clock::now();
+  for (int rank = kStay; rank < kRanks; ++rank) {
+    RawRank& leaver = *ranks[static_cast<std::size_t>(rank)];
+    REQUIRE(leaver.tell(frame(Frame::kLeave).take()).hear(Frame::kFarewell).has_value());
+    REQUIRE(agreeUntil(stay, Frame::kLeft));
+  }
+  while (stay.front()->counting.empty() || stay.front()->counting.back() != upTo(kStay))
+    REQUIRE(agreeUntil(stay, Frame::kCounting));
+  const auto periods = static_cast<std::size_t>((Clock::now() - since) / 200ms);
+  CHECK(stay.front()->counting.size() <= periods + 2);
+}
+
+TEST_CASE("all ranks that do not answer are looked at, however many there are", "[bootstrap]") {
+  constexpr int kBusy = 300;
+  const PortTaker other("");
+  SilentPort closed;
+  closed.close();
+  Succession succession{kBusy + 2, {near(0)}, 0, false};
+  for (int rank = 1; rank <= kBusy; ++rank) succession.neighbours.push_back(afar(rank, other.port));
+  succession.neighbours.push_back(afar(kBusy + 1, closed.port));
+  const NextHub hub(succession);
+  RawRank zero(hub, 0);
+  zero.returns().isBack();
+  const std::optional<std::string> told = zero.hear(Frame::kDeaths);
+  REQUIRE(told.has_value());
+  Decoder decoder(*told);
+  CHECK(decoder.number<std::uint32_t>() == 1);
+  CHECK(decoder.number<std::int32_t>() == kBusy + 1);
+}
+
+TEST_CASE("a rank of another host that does not return is voted on though its standby seems open",
+          "[bootstrap][slow]") {
+  const test::SettingsScope soon({{"KOLO_SILENCE_MS", std::string("1000")}});
+  ServerHello hello;
+  hello.reply = Reply::kNoHub;  // which somebody else may say that has the port now
+  const PortTaker other(encode(hello));
+  const NextHub hub(Succession{3, {near(0), near(1), afar(2, other.port)}, 0, false});
+  RawRank zero(hub, 0), one(hub, 1);
+  zero.returns().isBack();
+  one.returns().isBack();
+  REQUIRE(zero.hear(Frame::kReturned).has_value());
+  std::this_thread::sleep_for(12s);  // it may be about to return
+  CHECK_FALSE(zero.hasNews());
+  zero.votes(1);
+  one.votes(1);
+  CHECK(zero.hear(Frame::kDeaths).has_value());
+}
+
+TEST_CASE("a rank whose host cannot be reached for a moment is not silent yet", "[bootstrap][slow]") {
+  const test::SettingsScope soon({{"KOLO_SILENCE_MS", std::string("1000")}});
+  Neighbour unreachable = afar(1, 1);
+  unreachable.address = "255.255.255.255";  // ENETUNREACH at once
+  const NextHub hub(Succession{2, {near(0), unreachable}, 0, false});
+  RawRank zero(hub, 0), one = RawRank::fromAfar(hub, 1);
+  zero.returns().isBack();
+  one.returns().isBack();
+  REQUIRE(one.hear(Frame::kReturned).has_value());
+  one.ends();
+  const auto since = Clock::now();
+  zero.votes(1);
+  CHECK(Clock::now() - since > 3s);
+  CHECK(zero.hear(Frame::kDeaths).has_value());
 }
 
 TEST_CASE("ranks that ended before a host fell silent do not count, and those that end afterwards do", "[bootstrap]") {
@@ -1350,9 +1551,16 @@ TEST_CASE("a rank of another host whose connection ends is dead if its standby i
     standbys[0] = nullptr;
     ranks[0]->ends();
     hearsDeathOf(*ranks[1], 0);
+  }
+  SECTION("closed, of three") {
+    joins(3);
+    standbys[0] = nullptr;
+    ranks[0]->ends();
+    for (const std::size_t rank : {1, 2}) hearsDeathOf(*ranks[rank], 0);
+    for (const std::size_t rank : {1, 2}) ranks[rank]->votes(1);
     const std::optional<std::string> counting = ranks[1]->hear(Frame::kCounting);
     REQUIRE(counting.has_value());
-    CHECK(Decoder(*counting).ranks(2) == std::vector<int>{1});
+    CHECK(Decoder(*counting).ranks(3) == std::vector<int>{1, 2});
   }
   SECTION("open, of three") {
     joins(3);
