@@ -100,6 +100,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
     std::vector<std::string> frames;
     std::size_t bytes = 0;
   };
+  enum class Vote : std::uint8_t { kUnasked, kAsked, kGiven };
   struct Member {
     std::shared_ptr<Channel> channel;
     int rank = -1;  // until it has joined
@@ -112,7 +113,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
     bool isLeaving = false;                    // and is told farewell when the others know
     bool isBack = false;                       // has said all that it has to say after an earlier hub's end
     bool isLate = false;                       // or had no more time for it
-    bool isAsked = false, hasVoted = false;    // whether it takes those for dead whom the last vote names
+    Vote vote = Vote::kUnasked;                // whether it takes those for dead whom the last vote names
     std::size_t gathers = 0, gatherBytes = 0;  // that it takes part in; of its blobs
     Brought brought;
     Billboard::ReaderPtr reader;  // null: it does not read the billboard
@@ -254,7 +255,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   void forget(Look& look);
   static bool isDeaf(const Slot& slot);
   static bool isPresent(const Slot& slot);
-  static bool hasVoted(const Slot& slot) { return isPresent(slot) && slot.member->hasVoted; }
+  static bool hasVoted(const Slot& slot) { return isPresent(slot) && slot.member->vote == Vote::kGiven; }
   static bool mayCome(const Slot& slot);
   static bool isWithAnother(const Slot& slot);
   bool isAllKnown() const;

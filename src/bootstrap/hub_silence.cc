@@ -244,7 +244,7 @@ void Hub::callVotes() {
   ++vote_;
   votedAt_ = Clock::now();
   for (Slot& slot : slots_) {
-    if (slot.member != nullptr) slot.member->isAsked = slot.member->hasVoted = false;
+    if (slot.member != nullptr) slot.member->vote = Vote::kUnasked;
   }
   askToVote();
 }
@@ -289,9 +289,9 @@ void Hub::askToVote() {
   }
   const auto question = shared(frame(Frame::kVote, vote_, static_cast<std::uint32_t>(named_.size())).raw(names.take()));
   for (const Slot& slot : slots_) {
-    if (!isPresent(slot) || slot.member->isAsked) continue;
+    if (!isPresent(slot) || slot.member->vote != Vote::kUnasked) continue;
     slot.member->channel->send(question);
-    slot.member->isAsked = true;
+    slot.member->vote = Vote::kAsked;
     slot.member->channel->push();
   }
 }
@@ -300,7 +300,7 @@ bool Hub::onVoted(const MemberPtr& member, Decoder& decoder) {
   const auto number = decoder.number<std::uint64_t>();
   if (!decoder.done() || number == 0 || number > vote_) return false;
   if (number != vote_) return true;  // it names others than that of now
-  member->hasVoted = true;
+  member->vote = Vote::kGiven;
   judgeSoon();
   return true;
 }
