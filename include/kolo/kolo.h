@@ -305,7 +305,7 @@ typedef struct {
 /* Makes a unique id and starts its rendezvous in this process.
  * The rendezvous listens on the address of KOLO_INTERFACE or, by default, on all addresses of this host. The rank
  * that uses the id as rank 0 need not be in this process. This process must live until all ranks have joined. It relays
- * control messages, which another process does after its end, on its host or one that all can find (src/bootstrap/README.md).
+ * control messages, as another process does after its end, where all can find one (src/bootstrap/README.md).
  * With KOLO_SECRET set, which all ranks then need, the id contains no secret. Otherwise whoever holds it may join.
  * Parameters: uniqueId: place for the id.
  * Errors: koloSystemError (no socket, no thread). koloInvalidEnvironment, also where the launcher says that the
