@@ -128,6 +128,7 @@ TEST_CASE("the library's threads leave signals to the program's, also the one th
 }
 
 TEST_CASE("a program's traps of floating-point exceptions do not fire while a machine's description is read") {
+  if (kSanitized) return;  // their own code may calculate
   const std::filesystem::path file = std::filesystem::temp_directory_path() / ("kolo-machine-" + newJobName());
   std::ofstream(file) << kMachine;
   Job job(2, "joinWithTraps", {}, {{"HWLOC_XMLFILE", file.string()}});
