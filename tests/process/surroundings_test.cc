@@ -1,5 +1,4 @@
 // What the library's threads and its look at the machine leave alone: the program's signals and traps.
-#include <dirent.h>
 #include <dlfcn.h>
 #include <fenv.h>
 #include <netdb.h>
