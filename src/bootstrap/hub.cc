@@ -56,7 +56,7 @@ bool Hub::onFrame(const MemberPtr& member, std::string_view bytes) {
   if (kind == Frame::kDecline) return onDecline(member, decoder);
   if (member->rank < 0) return kind == Frame::kJoin && onJoin(member, decoder);
   if (kind == Frame::kRead) return onRead(member, decoder);
-  if (member->isLeaving) return true;
+  if (member->stay == Stay::kLeaves) return true;
   if (kind == Frame::kLeave) {
     onLeave(member);
     return true;
@@ -241,7 +241,8 @@ void Hub::onLeave(const MemberPtr& member) {
     leavers_.reserve(leavers_.size() + 1);
     reactor_.post([self = shared_from_this()] { self->flushLeavers(); });
     leavers_.push_back(member);
-    member->isLeaving = true;
+    member->stay = Stay::kLeaves;
+    if (!isSuccessor_) std::erase(counting_, rank);  // with a later hub not before a vote (hub_silence.cc)
     goneFromJob(rank, State::kLeft, std::move(farewell));
   } else {
     member->channel->send(frame(Frame::kFarewell).take());

@@ -101,6 +101,8 @@ class Hub : public std::enable_shared_from_this<Hub> {
     std::size_t bytes = 0;
   };
   enum class Vote : std::uint8_t { kUnasked, kAsked, kGiven };
+  // It has left an earlier hub, which told it no farewell; or is told that when the others know.
+  enum class Stay : std::uint8_t { kStays, kHasLeftBefore, kLeaves };
   struct Member {
     std::shared_ptr<Channel> channel;
     int rank = -1;  // until it has joined
@@ -110,7 +112,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
     std::uint64_t place = 0;
     Door door;
     Held held;
-    bool isLeaving = false;                    // and is told farewell when the others know
+    Stay stay = Stay::kStays;
     bool isBack = false;                       // has said all that it has to say after an earlier hub's end
     bool isLate = false;                       // or had no more time for it
     Vote vote = Vote::kUnasked;                // whether it takes those for dead whom the last vote names

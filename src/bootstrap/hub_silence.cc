@@ -14,6 +14,13 @@
 // has is then more than half of C without X, too, so the same holds for what A votes on next. If it was with B first,
 // it has brought to A whom B had voted out, and the same holds the other way round.
 //
+// A rank that leaves the first hub in good order needs no vote to cease to count: it has voted with no other hub, and
+// is with none later, for it says when it returns that it has left. Let A know the leavers L, and B the leavers M. If
+// they had nobody in common, they were enough of C - L and of C - M, and together no more than C - L - M. That is
+// possible only where L is M and each has half, and then only one of the halves has the first. So they share a rank as
+// above. One that has left A since it voted there is no such rank; but of later leavers B knows only by somebody who
+// has been asked in that vote before, and is bound.
+//
 // A rank that is given up, by a vote that was not ended or by what others say, is with nobody either. But it lives, and
 // another hub may not know of it and have its answer. So it counts until enough have answered a vote that names it.
 //
@@ -65,8 +72,9 @@ void Hub::lookAfterAwaited() {
   judge();
   if (alive_ <= 0) return;
   lookPause_ = std::min(lookPause_ * 2, kLongestLookPause);
-  if (isMute_ || std::any_of(slots_.begin(), slots_.end(), isMissed))
-    lookTimer_ = reactor_.at(Clock::now() + lookPause_, [self = shared_from_this()] { self->lookAfterAwaited(); });
+  if (!isMute_ && std::none_of(slots_.begin(), slots_.end(), isMissed)) return;
+  reactor_.cancel(lookTimer_);  // that of the next vote
+  lookTimer_ = reactor_.at(Clock::now() + lookPause_, [self = shared_from_this()] { self->lookAfterAwaited(); });
 }
 
 void Hub::lookAt(int rank) {
@@ -146,8 +154,11 @@ bool Hub::isDeaf(const Slot& slot) {
   return look.deafSince != Clock::time_point() && now - look.deafSince >= silence();
 }
 
-// It is with this hub.
-bool Hub::isPresent(const Slot& slot) { return slot.state == State::kJoined && !slot.lostBy && !slot.givenUpBy; }
+// It is with this hub, and no other one has its word: one that left before it came here may have ceased to count there
+// (onLeave).
+bool Hub::isPresent(const Slot& slot) {
+  return slot.state == State::kJoined && !slot.lostBy && !slot.givenUpBy && slot.member->stay == Stay::kStays;
+}
 
 // It may be, sooner or later.
 bool Hub::mayCome(const Slot& slot) {
@@ -195,11 +206,12 @@ void Hub::judge() {
 
 // Once for all that happens in this round.
 void Hub::judgeSoon() {
-  if (std::exchange(isToJudge_, true)) return;
+  if (isToJudge_) return;
   reactor_.post([self = shared_from_this()] {
     self->isToJudge_ = false;
     self->judge();
   });
+  isToJudge_ = true;  // last: without memory nothing was posted
 }
 
 // Its standby is closed; or it is silent, an earlier hub had it voted out, and a rank that has returned says so.

@@ -142,6 +142,7 @@ std::string Hub::describe(const Neighbour& rank) {
 // What it says of others counts where their standbys are closed, and only then.
 bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
   const auto rank = decoder.number<std::int32_t>();
+  if (decoder.number<std::uint8_t>() != 0) member->stay = Stay::kHasLeftBefore;
   const std::string_view process = decoder.raw(member->process.size());
   std::string after(decoder.text().substr(0, kMostKnownBytes));
   std::vector<int> counting = decoder.ranks(slots_.size());

@@ -88,6 +88,7 @@ bool MemberLink::onLeft(Decoder& decoder) {
   if (!areRanks || !readTexts(decoder, farewells, kMostKnownBytes) || !decoder.done()) return false;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     std::erase(hub_.ranks, ranks[i]);
+    if (search_.firstResult == 0) std::erase(memory_.counting, ranks[i]);  // the first hub says so (Hub::onLeave)
     if (!place_.neighbours.empty())
       memory_.gone.try_emplace(ranks[i], Gone{true, farewells[i].substr(0, kMostKnownBytes), {}});
   }
@@ -320,7 +321,8 @@ std::vector<SharedFrame> MemberLink::allToSay() const {
   const auto say = [&all](auto&& words) { all.push_back(shared(words)); };
   const Identity& process = processIdentity();
   Encoder own = frame(Frame::kReturn);
-  own.number(static_cast<std::int32_t>(rank_)).raw({reinterpret_cast<const char*>(process.data()), process.size()});
+  own.number(static_cast<std::int32_t>(rank_)).number(static_cast<std::uint8_t>(leaving_));
+  own.raw({reinterpret_cast<const char*>(process.data()), process.size()});
   own.text(search_.after).ranks(memory_.counting).number(static_cast<std::uint32_t>(memory_.gone.size()));
   for (const auto& [rank, gone] : memory_.gone) {
     const bool isOld = Clock::now() - gone.since >= kConsequenceTime;

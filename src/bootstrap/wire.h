@@ -201,7 +201,8 @@ enum class Frame : std::uint8_t {
   kAsk = 8,          // key, number of the question, rank asked, question
   kAnswer = 9,       // rank that asked, number of the question, answer
   kDecline = 10,     // rank, ranks, pid, host, why: it will not join, though the others wait for it
-  // rank, processId, the hub's end in words, ranks that count, count, (rank gone, kHasLeft..., farewell, known)...
+  // rank, 1: it has left, processId, the hub's end in words, ranks that count, count, (rank gone, kHasLeft...,
+  // farewell, known)...
   kReturn = 11,
   kResult = 12,  // of an earlier hub: key, sequence, number, code, message, members, first index, count, list of blobs
   kFinished = 13,        // -: that was all that a rank brings which returns
