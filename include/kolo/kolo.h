@@ -305,7 +305,7 @@ typedef struct {
 /* Makes a unique id and starts its rendezvous in this process.
  * The rendezvous listens on the address of KOLO_INTERFACE or, by default, on all addresses of this host. The rank
  * that uses the id as rank 0 need not be in this process. This process must live until all ranks have joined. It relays
- * control messages, which another process does after its end where all ranks are on one host (src/bootstrap/README.md).
+ * control messages, as another process does after its end, where all can find one (src/bootstrap/README.md).
  * With KOLO_SECRET set, which all ranks then need, the id contains no secret. Otherwise whoever holds it may join.
  * Parameters: uniqueId: place for the id.
  * Errors: koloSystemError (no socket, no thread). koloInvalidEnvironment, also where the launcher says that the
@@ -528,9 +528,9 @@ KOLO_API koloResult_t koloCommRevoke(koloComm_t comm, const char* reason);
 KOLO_API koloResult_t koloCommAbort(koloComm_t comm);
 /* Agrees on flags among the ranks of comm that live. Collective over these ranks.
  * It works when comm has failed or was revoked, and gives all survivors the same flags and the same result, whoever
- * dies meanwhile. With all ranks of the unique id on one host, this holds also for the process that relays control
- * messages (koloGetUniqueId). With several hosts it is the exception: if it ends during the call, some ranks may have a
- * result, and the rest koloUnreachable. So may a rank whose connection to it breaks while it lives, on one host too.
+ * dies meanwhile, the process that relays control messages (koloGetUniqueId) included. Where a host falls silent, only
+ * more than half of the ranks that lived go on, or half with the first of them. The others get koloUnreachable. So may
+ * a rank whose connection to the relaying process breaks while that one lives.
  * For flags of a communicator that works, koloVote is faster.
  * Parameters: flags: the caller's flags, in host memory on every communicator. The call writes the bitwise AND of the
  * flags of all ranks that took part. A rank that dies before it has given its flags takes no part.
@@ -558,12 +558,11 @@ KOLO_API koloResult_t koloCommAgree(koloComm_t comm, uint64_t* flags);
  * Parameters: asyncError: place for koloSuccess, or for the error that comm has failed with. */
 KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* asyncError);
 /* Tells which ranks of comm have died, as far as this rank has been told, and acknowledges that (koloCommAgree).
- * koloCommShrink leaves them out. A rank whose host has been silent for KOLO_SILENCE_MS counts as dead, and so does one
- * whose connection to the relaying process (koloGetUniqueId) has broken. On the host of that process, this one is told
- * of itself, and agrees on nothing any more. On another host it takes the ranks of that process for dead in turn; if
- * nobody else is left, it agrees and shrinks alone, as they may do: koloCommCount tells. Ranks that live are not among
- * them otherwise, even if comm has failed because of them: ranks that have destroyed comm, and ranks to which another
- * link has broken.
+ * koloCommShrink leaves them out. A rank whose host has been silent for KOLO_SILENCE_MS counts as dead where more than
+ * half of the ranks are left (koloCommAgree), and so does one whose connection to the relaying process
+ * (koloGetUniqueId) has broken. A rank that counts as dead on the others, or that has too few others with it, is told
+ * of itself, and agrees on nothing any more. Ranks that live are not among them otherwise, even if comm has failed
+ * because of them: ranks that have destroyed comm, and ranks to which another link has broken.
  * Parameters:
  *   ranks  place for n ranks of comm; the call writes as many as have died, in ascending order
  *   count  place for their number */

@@ -32,7 +32,7 @@ constexpr Setting kTable[] = {
      "network interface or address that the rendezvous listens on; any: all of them, in a job of one host too"},
     {"KOLO_PORT_RANGE", kPorts, "",
      "TCP ports at which ranks listen, for the rendezvous and for data, where a firewall lets only some through: "
-     "17000-17999; a process takes one, that of rank 0 two; empty: any"},
+     "17000-17999; a process takes two; empty: any"},
     {"KOLO_TCP_INTERFACES", kText, "",
      "network interfaces or addresses for data, in order of preference, separated by commas; ^ before the first: all "
      "but these; empty: by speed and reach"},

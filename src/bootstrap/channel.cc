@@ -86,12 +86,13 @@ void Channel::onReadable() {
   for (int i = 0; i < kReadsPerEvent && socket_.valid(); ++i) {
     const ssize_t got = ::recv(socket_.fd(), room.data(), room.size(), 0);
     const int errnum = errno;
-    if (got == 0) return fail("connection closed");
+    if (got == 0) return fail(isSilent_ ? "connection lost: its host does not answer" : "connection closed");
     if (got < 0) {
       if (errnum == EINTR) continue;
       if (errnum == EAGAIN || errnum == EWOULDBLOCK) return;
       // A reset is how the kernel closes the socket of a process that died with bytes unread.
       if (errnum == ECONNRESET) return fail("connection closed");
+      isSilent_ = true;
       char text[128];
       return fail(error(koloRemoteError, "connection lost: {}", strerror_r(errnum, text, sizeof text)).message());
     }
@@ -145,6 +146,7 @@ void Channel::flush() {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
       if (closing_) return close();
       // The reading side finds the end, and before it whatever the peer said last.
+      isSilent_ = errno != EPIPE && errno != ECONNRESET;
       queue_.clear();
       sealed_.clear();
       sealedSent_ = 0;

@@ -48,6 +48,8 @@ class Channel final : public Source, public std::enable_shared_from_this<Channel
   // All that was sent is in the other end's kernel, or the connection is closed. Within the host, where there is one
   // kernel, also false until the other end has read it.
   bool hasArrived() const;
+  // The connection has ended because the other host did not answer.
+  bool isSilent() const { return isSilent_; }
   // Closes now; what is queued is dropped.
   void close();
   // Closes when all that is queued is with the kernel. Input is ignored from now on.
@@ -76,7 +78,7 @@ class Channel final : public Source, public std::enable_shared_from_this<Channel
   std::string sealed_;  // ciphertext on its way to the kernel
   std::size_t sealedSent_ = 0;
   bool wantsWritable_ = false;
-  bool closing_ = false;
+  bool closing_ = false, isSilent_ = false;
 };
 
 }  // namespace kolo::bootstrap

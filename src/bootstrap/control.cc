@@ -153,15 +153,26 @@ Result<std::vector<std::string>> MemberControl::allGather(std::uint64_t key, std
   return std::move(exchange->blobs);
 }
 
-// standby: this rank's; null: it has none.
-std::string joinFrame(int rank, int ranks, int timeoutMs, Clock::time_point deadline, const Standby* standby) {
+// own: this rank's standby. hub: the connection to the hub, whose end here says where others find this host.
+std::string joinFrame(int rank, int ranks, int timeoutMs, Clock::time_point deadline, const Standby::Opened& own,
+                      const Socket& hub) {
+  const Standby* const standby = own.standby.get();
+  std::string address = standby != nullptr ? standby->address() : std::string();
+  if (const auto end = ownAddressOf(hub.fd()); end.has_value() && address.empty()) address = end->text();
+  const std::optional<Address> reached = peerAddressOf(hub.fd());
   const Identity& process = processIdentity();
   return frame(Frame::kJoin, static_cast<std::int32_t>(rank), static_cast<std::int32_t>(ranks),
                static_cast<std::uint32_t>(KOLO_VERSION_CODE), static_cast<std::uint32_t>(::getpid()),
                static_cast<std::uint32_t>(millisecondsUntil(deadline)), patience(timeoutMs))
       .raw({reinterpret_cast<const char*>(process.data()), process.size()})
       .number(placeIdentity())
+      .number(stackIdentity())
       .text(standby != nullptr ? standby->name() : std::string())
+      .text(address)
+      .number(std::uint8_t{standby != nullptr && standby->isAtGivenAddress()})
+      .number(standby != nullptr ? standby->port() : std::uint16_t{0})
+      .text(reached.has_value() ? reached->text() : std::string())
+      .text(std::string_view(own.lack).substr(0, kMostKnownBytes))
       .text(hostName())
       .take();
 }
@@ -198,6 +209,14 @@ Status failedToDial(const koloUniqueId& id, const IdContents& contents, int rank
 // The id was made where KOLO_SECRET is set, and here it is not.
 bool lacksSecret(const IdContents& contents) { return contents.isSecretGiven && !hasGivenSecret(); }
 
+// Ranks of other hosts may join, for the hub listens not to this one alone. A root's name says whether it does: that of
+// a host may be of a loopback address there, and of another one elsewhere.
+bool mayBeFar(const IdContents& contents, const Root& root) {
+  if (!root.name.empty()) return !isOfThisHost(root.name);
+  return !std::all_of(contents.places.begin(), contents.places.end(),
+                      [](const Place& each) { return each.isLoopback(); });
+}
+
 // Until the rank has joined; false: the time is over. Rank 0 hears meanwhile of those that have no way to the hub.
 bool awaitJoined(MemberLink& link, const koloUniqueId& id, const IdContents& contents, int rank, int ranks,
                  Clock::time_point end, Interrupt* interrupt) {
@@ -233,9 +252,10 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
                        kOneSecretForAll, refused.message());
     return failedToDial(id, contents, rank, ranks, timeoutMs, true, std::move(why));
   }
+  const Root root = rootOf(id, rank);
   Result<Dialled> dialled = [&] {
     const WhileLent lent;
-    return dial(contents, deadline, rootOf(id, rank), interrupt);
+    return dial(contents, deadline, root, interrupt);
   }();
   if (!dialled.ok()) {
     const bool mayBeAwaited = dialled.status().code() == koloSystemError || Clock::now() + kWorthTelling < deadline;
@@ -243,28 +263,26 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
   }
   const Result<Reactor*> reactor = Reactor::get();
   if (!reactor.ok()) return declineAt(dialled.value(), rank, ranks, reactor.status());
-  std::shared_ptr<Standby> standby;
-  (void)reactor.value()->call([&] { standby = Standby::open(*reactor.value()); });
+  Standby::Opened own;
+  const auto reach = mayBeFar(contents, root) ? Standby::Reach::kEverywhereOfRank : Standby::Reach::kHere;
+  (void)reactor.value()->call([&] { own = Standby::open(*reactor.value(), reach); });
   // On this thread, so that the hub knows who it is that goes away if the reactor cannot serve the connection.
-  if (!tell(dialled.value(), joinFrame(rank, ranks, timeoutMs, deadline, standby.get()), deadline + kAnswerGrace)) {
+  const auto words = joinFrame(rank, ranks, timeoutMs, deadline, own, dialled.value().socket);
+  if (!tell(dialled.value(), words, deadline + kAnswerGrace)) {
     return error(koloUnreachable, "the job's hub at {} closed the connection before rank {} had joined",
                  dialled.value().where, rank);
   }
-  const auto link = std::make_shared<MemberLink>(*reactor.value(), rank, contents.secret, std::move(standby));
-  const std::string where = dialled.value().where;
+  const auto link = std::make_shared<MemberLink>(*reactor.value(), rank, contents.secret, std::move(own.standby));
+  const std::string& where = dialled.value().where;
   const bool called =
       reactor.value()->call([&] { link->start(std::move(dialled.value().socket), dialled.value().session); });
   if (!called) return error(koloInvalidUsage, "the process is exiting");
-  Status status;
-  if (awaitJoined(*link, id, contents, rank, ranks, deadline + kAnswerGrace, interrupt)) {
+  Status status = error(koloTimeout,
+                        "the job's hub at {} (in the process of rank 0 if a launcher started the ranks) did not say "
+                        "within {} ms (KOLO_INIT_TIMEOUT_MS) whether all ranks have joined",
+                        where, timeoutMs);
+  if (awaitJoined(*link, id, contents, rank, ranks, deadline + kAnswerGrace, interrupt))
     status = link->joined().status();
-  } else {
-    status =
-        error(koloTimeout,
-              "the job's hub at {} (in the process of rank 0 if a launcher started the ranks) did not say within {} ms "
-              "(KOLO_INIT_TIMEOUT_MS) whether all ranks have joined",
-              where, timeoutMs);
-  }
   if (!status.ok()) {
     const bool givesUp = interrupt != nullptr && interrupt->isRaised();
     const auto farewell = std::make_shared<const std::string>(declineFrame(rank, ranks, status));

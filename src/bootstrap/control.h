@@ -3,7 +3,7 @@
 //
 // A job has one hub, a listener started in the process that made the unique id. Each rank of the job keeps one
 // authenticated, encrypted TCP connection to it (a Control). The hub relays; it knows no communicators beyond keys.
-// When its process ends, another process of the host takes its place (standby.h). All sockets of a process, hub's and
+// When its process ends, another one takes its place (standby.h). All sockets of a process, hub's and
 // ranks', are served by one background thread, the reactor.
 //
 // Thread safety: all functions, from any thread, unless stated. Callbacks run on the reactor thread, or in subscribe(),

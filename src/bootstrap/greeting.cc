@@ -21,10 +21,11 @@ Greeting::Stage Greeting::advance() {
 
 Greeting::Stage Greeting::answerHello(std::string_view bytes) {
   if (!decode(bytes, hello_)) return Stage::kOver;
-  const Secret* const secret = find_(hello_.tag);
+  Reply why = Reply::kUnknownJob;
+  const Secret* const secret = find_(hello_.tag, why);
   // With another protocol nothing more can be said; the client finds both versions in the hellos.
   if (secret == nullptr || hello_.protocol != kProtocol) {
-    if (secret == nullptr) answer_.reply = Reply::kUnknownJob;
+    if (secret == nullptr) answer_.reply = why;
     (void)reply(encode(answer_));
     return Stage::kOver;
   }

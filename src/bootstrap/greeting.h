@@ -17,8 +17,8 @@ namespace kolo::bootstrap {
 
 class Greeting {
  public:
-  // The secret of the job that a tag names; null: no such job here.
-  using Find = std::function<const Secret*(const Tag&)>;
+  // The secret of the job that a tag names; null: no such job here, and `why` says more if there is more to say.
+  using Find = std::function<const Secret*(const Tag&, Reply& why)>;
 
   Greeting(Socket socket, Find find) : talk_(std::move(socket)), find_(std::move(find)) {}
 

@@ -20,6 +20,8 @@ void Hub::admit(Socket&& socket, const Session& session) {
   std::set<MemberPtr> admitted{std::make_shared<Member>()};
   const MemberPtr member = *admitted.begin();
   member->pid = static_cast<std::uint32_t>(processAt(socket.fd()).pid);  // as the kernel says, where it does
+  member->door.own = ownAddressOf(socket.fd());
+  member->door.peer = peerAddressOf(socket.fd());
   member->channel = std::make_shared<Channel>(reactor_, std::move(socket), session);
   unjoined_.merge(admitted);  // from here on nothing throws
   const Status started = withoutExceptions([&, self = shared_from_this()] {
@@ -50,10 +52,11 @@ bool Hub::onFrame(const MemberPtr& member, std::string_view bytes) {
   Decoder decoder(bytes);
   const auto kind = static_cast<Frame>(decoder.number<std::uint8_t>());
   if (member->rank < 0 && isSuccessor_) return kind == Frame::kReturn && onReturn(member, decoder);
+  if (isMute_) return hold(member, bytes);
   if (kind == Frame::kDecline) return onDecline(member, decoder);
   if (member->rank < 0) return kind == Frame::kJoin && onJoin(member, decoder);
   if (kind == Frame::kRead) return onRead(member, decoder);
-  if (member->isLeaving) return true;
+  if (member->stay == Stay::kLeaves) return true;
   if (kind == Frame::kLeave) {
     onLeave(member);
     return true;
@@ -70,6 +73,7 @@ bool Hub::onFrame(const MemberPtr& member, std::string_view bytes) {
     case Frame::kAnswer: return onAnswer(member, decoder);
     case Frame::kFinished: return onFinished(member, decoder);
     case Frame::kResult: return onResult(member, decoder);
+    case Frame::kVoted: return onVoted(member, decoder);
     default: return false;
   }
 }
@@ -83,10 +87,9 @@ bool Hub::onJoin(const MemberPtr& member, Decoder& decoder) {
   const auto timeoutMs = decoder.number<std::uint32_t>();
   const std::string_view process = decoder.raw(member->process.size());
   member->place = decoder.number<std::uint64_t>();
-  member->standby = decoder.text();
-  member->host = decoder.text();
-  if (!decoder.done() || ranks < 1 || ranks > kMaxRanks || rank < 0 || rank >= ranks) return false;
-  if (member->standby.size() > kMaxNameBytes) return false;
+  const bool isDoor = member->door.read(decoder);
+  member->host = decoder.text().substr(0, kMostKnownBytes);
+  if (!decoder.done() || !isDoor || ranks < 1 || ranks > kMaxRanks || rank < 0 || rank >= ranks) return false;
   std::copy(process.begin(), process.end(), member->process.begin());
   member->rank = rank;
   unjoined_.erase(member);
@@ -238,7 +241,8 @@ void Hub::onLeave(const MemberPtr& member) {
     leavers_.reserve(leavers_.size() + 1);
     reactor_.post([self = shared_from_this()] { self->flushLeavers(); });
     leavers_.push_back(member);
-    member->isLeaving = true;
+    member->stay = Stay::kLeaves;
+    if (!isSuccessor_) std::erase(counting_, rank);  // with a later hub not before a vote (hub_silence.cc)
     goneFromJob(rank, State::kLeft, std::move(farewell));
   } else {
     member->channel->send(frame(Frame::kFarewell).take());
@@ -278,10 +282,12 @@ void Hub::flushLeavers() {
     leavers_.pop_back();
     toldLeavers_ = leavers_.size();
   }
+  judgeSoon();
 }
 
 void Hub::onClosed(const MemberPtr& member, std::string_view why) {
   unjoined_.erase(member);
+  member->reader.reset();  // else what it has not read keeps its room
   if (member->rank < 0) return;
   const Slot* const slot = slots_.empty() ? nullptr : &slots_[static_cast<std::size_t>(member->rank)];
   if (slot == nullptr || slot->member != member) return;  // refused
@@ -289,6 +295,7 @@ void Hub::onClosed(const MemberPtr& member, std::string_view why) {
     return fail(member->rank, expected_,
                 error(koloRemoteError, "{} died while ranks were joining: {}", describe(*member), why));
   }
+  if (isMute_ || (isFollowed_ && !slot->neighbour.isHere)) return hasLost(member, why);
   std::string who = describe(*member);
   std::string farewell = fmt::format("{} died: {}", who, why);
   diedInJob(member->rank, std::move(who), std::move(farewell));
@@ -314,6 +321,8 @@ void Hub::goneFromJob(int rank, State state, std::string farewell) {
   const MemberPtr member = std::move(slot.member);
   const bool isOfLate = member != nullptr && Clock::now() - member->knownAt < kConsequenceTime;
   slot.state = state;
+  slot.lostBy.reset();
+  slot.givenUpBy.reset();
   slot.farewell = std::move(farewell);
   if (member != nullptr) {
     slot.known = isOfLate ? std::move(member->known) : std::string();
@@ -322,7 +331,10 @@ void Hub::goneFromJob(int rank, State state, std::string farewell) {
   }
   ++gone_;
   (void)insist([&] { failHopelessGathers(); });
-  if (--alive_ > 0) return;
+  if (--alive_ == 0) finishWithoutRanks();
+}
+
+void Hub::finishWithoutRanks() {
   // What was kept of contributions holds this object through its timers.
   for (const auto& [key, gather] : gathers_) {
     for (const Contribution& part : gather.parts) reactor_.cancel(part.timer);
@@ -344,6 +356,8 @@ void Hub::end() {
 
 void Hub::finish() {
   reactor_.cancel(lookTimer_);
+  for (Slot& slot : slots_) endKnock(slot.look);
+  standby_.reset();
   for (const MemberPtr& late : unjoined_) late->channel->close();
   unjoined_.clear();
   end();
@@ -368,6 +382,7 @@ void Hub::flushDeaths() {
   broadcast(shared(news), false);
   newlyDead_.clear();
   (void)insist([&] { failHopelessGathers(); });
+  (void)insist([&] { judgeSoon(); });
 }
 
 // Before the member is told of a failure, and of those that were before it. The first one stays: those that follow soon

@@ -83,6 +83,26 @@ class Hub : public std::enable_shared_from_this<Hub> {
     std::uint32_t have = 0;  // blobs
     std::size_t results = 0, bytes = 0;
   };
+  // A standby's name, and where other places reach it.
+  struct Door {
+    std::uint64_t stack = 0;  // stackIdentity()
+    std::string name, address;
+    bool isGiven = false;  // the address is its user's word
+    std::uint16_t port = 0;
+    std::string reached;               // the hub's address for it
+    std::string lack;                  // why it has no name, or no port; empty: it needs none
+    std::optional<Address> own, peer;  // of the ends of its connection, as the hub sees them; none: within the host
+    bool read(Decoder& decoder);       // as a rank says; false: it cannot be
+    bool isTranslated(bool isHubGiven) const;  // the ends disagree
+  };
+  // What a rank said while this hub was mute.
+  struct Held {
+    std::vector<std::string> frames;
+    std::size_t bytes = 0;
+  };
+  enum class Vote : std::uint8_t { kUnasked, kAsked, kGiven };
+  // It has left an earlier hub, which told it no farewell; or is told that when the others know.
+  enum class Stay : std::uint8_t { kStays, kHasLeftBefore, kLeaves };
   struct Member {
     std::shared_ptr<Channel> channel;
     int rank = -1;  // until it has joined
@@ -90,10 +110,12 @@ class Hub : public std::enable_shared_from_this<Hub> {
     std::string host;
     Identity process{};
     std::uint64_t place = 0;
-    std::string standby;                       // its name
-    bool isLeaving = false;                    // and is told farewell when the others know
+    Door door;
+    Held held;
+    Stay stay = Stay::kStays;
     bool isBack = false;                       // has said all that it has to say after an earlier hub's end
     bool isLate = false;                       // or had no more time for it
+    Vote vote = Vote::kUnasked;                // whether it takes those for dead whom the last vote names
     std::size_t gathers = 0, gatherBytes = 0;  // that it takes part in; of its blobs
     Brought brought;
     Billboard::ReaderPtr reader;  // null: it does not read the billboard
@@ -104,6 +126,16 @@ class Hub : public std::enable_shared_from_this<Hub> {
   };
   using MemberPtr = std::shared_ptr<Member>;
 
+  // What is known of the standby of a rank that does not answer.
+  struct Look {
+    std::shared_ptr<Knock> knock;  // under way
+    Clock::time_point since{};     // it is, or was
+    Knock::Word word{};
+    Clock::time_point begunAt{};       // the first one since the rank is missed
+    Clock::time_point unheardSince{};  // nobody has answered since then, though connections may be taken
+    bool isUnheard() const;            // for as long as a host may be silent
+    Clock::time_point deafSince{};     // no way leads there, or it has another hub; 0: neither
+  };
   // kAwaited: it has not returned after the last hub's end.
   enum class State : std::uint8_t { kAbsent, kJoined, kAwaited, kLeft, kDead };
   // What ranks have reported for a key.
@@ -119,9 +151,13 @@ class Hub : public std::enable_shared_from_this<Hub> {
     MemberPtr member;      // while joined
     std::string farewell;  // of those left or dead: why nothing comes from it any more
     std::string known;     // of those: the failures that it knew of before, of which its end may be the consequence
-    Neighbour neighbour;   // of those that are awaited
-    bool hasLeft = false;  // of those, as far as the ranks that have returned know
-    bool isOld = false;    // its end, as they say: nothing follows from it now
+    Neighbour neighbour;
+    Look look;
+    std::optional<std::string> lostBy;     // of one that is joined: why its connection has ended
+    std::optional<std::string> givenUpBy;  // of one that is joined: why others count it as dead
+    bool isVotedOut = false;               // a vote has named it: some may take it for dead, with any hub
+    bool hasLeft = false;                  // of those that are awaited, as far as the ranks that have returned know
+    bool isOld = false;                    // its end, as they say: nothing follows from it now
     Clock::time_point diedAt{};
     bool isDeadOfLate() const { return Clock::now() - diedAt < kConsequenceTime; }
     std::string words() const { return known.empty() ? farewell : farewell + ", after " + known; }
@@ -163,6 +199,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   void flushLeavers();
   SharedFrame newsOfLeavers(std::size_t first) const;
   void finish();
+  void finishWithoutRanks();
   void goneFromJob(int rank, State state, std::string farewell);
   void diedInJob(int rank, std::string who, std::string farewell);
   void flushDeaths();
@@ -180,18 +217,51 @@ class Hub : public std::enable_shared_from_this<Hub> {
 
   // After the end of an earlier hub: hub_succession.cc
   void tellNeighbours();
+  std::string listOfNeighbours();
+  std::string whyNotFollowed(const std::string& lack) const;
   bool onReturn(const MemberPtr& member, Decoder& decoder);
+  void takeCounting(std::vector<int> counting, int by);
   void limitReturnOf(const MemberPtr& member);
   bool onFinished(const MemberPtr& member, Decoder& decoder);
   bool onResult(const MemberPtr& member, Decoder& decoder);
   bool takeInherited(const GatherKey& id, const std::vector<int>& members, std::uint64_t after,
                      const MemberPtr& member) const;
   bool mayBeInherited(const Gather& gather) const;
-  void lookAfterAwaited();
+  void receive(const MemberPtr& member);
   void tellOfTheDead(const MemberPtr& member);
   void expectNoMoreOf(Member& member);
   void expectOneLess();
   static std::string describe(const Neighbour& rank);
+
+  // Where ranks are silent: hub_silence.cc
+  void hasLost(const MemberPtr& member, std::string_view why);
+  void lookAfterAwaited();
+  void lookAt(int rank);
+  void judge();
+  void judgeSoon();
+  void buryTheCertain();
+  bool hasEnded(int rank) const;
+  void callVotes();
+  void endVote();
+  void nameEnd(Slot& slot);
+  void bury(int rank);
+  bool hold(const MemberPtr& member, std::string_view bytes);
+  void speak();
+  void cutOff();
+  void askToVote();
+  bool onVoted(const MemberPtr& member, Decoder& decoder);
+  void tellCounting();
+  static bool isMissed(const Slot& slot) { return slot.state == State::kAwaited || slot.lostBy.has_value(); }
+  static void note(Look& look, Knock::Word word, Clock::time_point since);
+  void endKnock(Look& look);
+  void forget(Look& look);
+  static bool isDeaf(const Slot& slot);
+  static bool isPresent(const Slot& slot);
+  static bool hasVoted(const Slot& slot) { return isPresent(slot) && slot.member->vote == Vote::kGiven; }
+  static bool mayCome(const Slot& slot);
+  static bool isWithAnother(const Slot& slot);
+  bool isAllKnown() const;
+  bool areEnough(bool (*counts)(const Slot&)) const;
 
   // Gathers, failures and questions: hub_gather.cc
   bool onGather(const MemberPtr& member, Decoder& decoder);
@@ -211,7 +281,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   // failure, before: what is noted of the ranks that are told
   void failGather(const GatherKey& key, const Status& why, const std::string& failure, const std::string& before = {});
   void failHopelessGathers();
-  static void tellThatItCountsAsDead(const Slot& slot, int rank, std::string_view farewell);
+  void tellThatItCountsAsDead(const Slot& slot, int rank);
   const Slot* missedBy(const Gather& gather) const;
   std::map<GatherKey, Gather>::const_iterator findRival(const GatherKey& id, int rank) const;
   static Status disagreement(const Gather& one, const Member& member, const std::vector<int>& members);
@@ -249,8 +319,20 @@ class Hub : public std::enable_shared_from_this<Hub> {
   std::deque<std::uint64_t> failedKeys_;                                // oldest first
   std::unique_ptr<Billboard> billboard_;                                // null: there is none
   std::size_t failureBytes_ = 0;                                        // of their frames
-  // All ranks are in this place, so another hub may take this one's place.
-  bool isWhole_ = false;
+  bool isFollowed_ = false;  // the ranks know of all standbys, so another hub may take this one's place
+  bool isNumbered_ = false;  // its results are, for a rank may have to bring them to another hub
+  bool isWide_ = false;      // some ranks are in other places
+  // A successor that was made behind a silent standby answers nothing before more than half of those that count are
+  // here.
+  bool isMute_ = false;
+  Clock::time_point madeAt_{}, votedAt_{};                                  // a vote was called for last
+  std::uint64_t vote_ = 0;                                                  // the number of the last one
+  std::vector<int> named_;                                                  // by it, sorted
+  std::vector<int> counting_;                                               // the ranks that count, sorted
+  bool isCountingNews_ = false;                                             // to some
+  bool isToJudge_ = false;                                                  // before this round is over
+  std::vector<int> saidToCount_;                                            // by the rank that returned last
+  int looks_ = 0, nextLook_ = 0;                                            // under way; at which rank first
   std::shared_ptr<Standby> standby_;                                        // by which ranks know that this hub lives
   std::uint64_t firstResult_ = 0, lastResult_ = 0, settled_ = 0;            // numbers of results; own: after the first
   std::deque<std::pair<std::uint64_t, std::vector<MemberPtr>>> unsettled_;  // and who gets them

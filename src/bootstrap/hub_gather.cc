@@ -81,13 +81,6 @@ void Hub::endIfHopeless(const GatherKey& id, const MemberPtr& member) {
   // A death comes first: it is the reason of reports and farewells that follow it. A report tells more than the
   // farewell of the rank that made it.
   const Slot* const missed = missedBy(gather);
-  if (isSuccessor_ && !isWhole_) {
-    const Status why = error(koloRemoteError,
-                             "the process that relayed the messages between the hosts has ended{}, so ranks cannot "
-                             "exchange messages any more",
-                             afterHub_.empty() ? "" : ", with " + afterHub_);
-    return failGather(id, why, nameFailure(why.message()));
-  }
   const auto known = failures_.find(id.first);
   if (known != failures_.end() && (missed == nullptr || missed->state != State::kDead) && !mayBeInherited(gather)) {
     const Status& first = known->second.first;
@@ -157,7 +150,7 @@ void Hub::completeGather(const GatherKey& key) {
   const auto node = gathers_.extract(key);
   const std::vector<Contribution>& parts = node.mapped().parts;
   settleWhatHasArrived();
-  const std::uint64_t number = isWhole_ ? ++lastResult_ : 0;
+  const std::uint64_t number = isNumbered_ ? ++lastResult_ : 0;
   std::vector<MemberPtr> members;
   (void)insist([&] {
     members.clear();
@@ -198,15 +191,19 @@ void Hub::settle(const Gather& ended, std::uint64_t number) {
     unsettled_[1].second = std::move(both);
     unsettled_.pop_front();
   });
-  if (!isNoted) isWhole_ = false;  // no further result is kept, and what is kept stays
+  if (!isNoted) isNumbered_ = false;  // no further result is kept, and what is kept stays
   for (const MemberPtr& each : receivers) (void)insist([&] { each->channel->push(); });
 }
 
 // Before a result is told, with which the ranks hear of this. Results of this hub come after those of an earlier one,
 // which some ranks may not have asked for yet.
 void Hub::settleWhatHasArrived() {
-  const auto hasIt = [](const MemberPtr& member) { return member->channel->hasArrived(); };
-  while (isWhole_ && unreturned_ == 0 && !unsettled_.empty()) {
+  // One that is lost may live, and lack it, until it is buried.
+  const auto hasIt = [this](const MemberPtr& member) {
+    const Slot& slot = slots_[static_cast<std::size_t>(member->rank)];
+    return !(slot.member == member && slot.lostBy) && member->channel->hasArrived();
+  };
+  while (isNumbered_ && unreturned_ == 0 && !unsettled_.empty()) {
     const auto& [first, all] = unsettled_.front();
     if (!std::all_of(all.begin(), all.end(), hasIt)) break;
     settled_ = first;
@@ -216,7 +213,7 @@ void Hub::settleWhatHasArrived() {
 
 void Hub::failGather(const GatherKey& key, const Status& why, const std::string& failure, const std::string& before) {
   settleWhatHasArrived();
-  const std::uint64_t number = isWhole_ ? ++lastResult_ : 0;
+  const std::uint64_t number = isNumbered_ ? ++lastResult_ : 0;
   const auto news = shared(frame(Frame::kGatherFailed, key.first, key.second, number, settled_,
                                  static_cast<std::int32_t>(why.code()), why.message()));
   const auto node = gathers_.extract(key);
@@ -387,11 +384,11 @@ bool Hub::onAsk(const MemberPtr& member, Decoder& decoder) {
   return true;
 }
 
-// A rank that has not returned to this hub yet may answer soon. Of one that has died the asker hears before it is told
-// that nobody answers.
+// A rank that has not returned yet may answer soon, and one whose connection is lost is soon found dead. Of one that
+// has died the asker hears before it is told that nobody answers.
 void Hub::ask(const MemberPtr& member, const Question& question) {
   const bool isRank = question.rank >= 0 && question.rank < static_cast<int>(slots_.size());
-  if (isRank && slots_[static_cast<std::size_t>(question.rank)].state == State::kAwaited) {
+  if (isRank && isMissed(slots_[static_cast<std::size_t>(question.rank)])) {
     if (Clock::now() >= question.until || joined(member->rank) != member.get()) return;
     reactor_.at(Clock::now() + kAskAgain,
                 [self = shared_from_this(), member, question] { self->ask(member, question); });

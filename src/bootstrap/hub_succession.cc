@@ -1,4 +1,4 @@
-// The hub's part in what follows the end of another hub: the ranks of a place return to it, each with what it knows and
+// The hub's part in what follows the end of another hub: the ranks return to it, each with what it knows and
 // what it waits for. Requests are repeated. A rank that has got the result of an exchange brings it for those that have
 // not; so an exchange ends alike for all of them, and is not begun anew for some.
 //
@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/insist.h"
+#include "base/log.h"
 #include "bootstrap/hub.h"
 #include "bootstrap/listener.h"
 #include "bootstrap/text_list.h"
@@ -15,86 +16,154 @@
 namespace kolo::bootstrap {
 namespace {
 
-constexpr std::chrono::milliseconds kLongestLookPause{200};
 constexpr std::chrono::seconds kLongestReturn{15};  // of all that a rank says which returns
 
 }  // namespace
 
-// Each rank is told who else is in its place. The process of this hub comes first, in its own place: that its standby
-// is closed is how ranks know that this hub has ended, and has not merely given them up.
+// Each rank is told of all standbys, that of this hub first: that it is closed is how ranks know that this hub has
+// ended, and has not merely given them up.
 void Hub::tellNeighbours() {
-  standby_ = Standby::open(reactor_);
-  if (standby_ == nullptr) return;
-  std::map<std::uint64_t, std::vector<MemberPtr>> places;
-  for (const Slot& slot : slots_) places[slot.member->place].push_back(slot.member);
-  for (const auto& [place, members] : places) {
-    const bool isOwn = place == placeIdentity();
-    const auto lacksStandby = [](const MemberPtr& each) { return each->standby.empty(); };
-    if (place == 0 || std::any_of(members.begin(), members.end(), lacksStandby)) continue;
-    Encoder told = frame(Frame::kNeighbours);
-    isWhole_ = isOwn && members.size() == slots_.size();
-    told.number(static_cast<std::int32_t>(slots_.size())).number(static_cast<std::uint8_t>(isWhole_ ? 1 : 0));
-    told.number(static_cast<std::uint32_t>(members.size() + (isOwn ? 1 : 0)));
-    if (isOwn) told.number(kHubItself).number(static_cast<std::uint32_t>(::getpid())).text(standby_->name());
-    for (const MemberPtr& each : members)
-      told.number(static_cast<std::int32_t>(each->rank)).number(each->pid).text(each->standby);
-    isWhole_ = isWhole_ && told.size() <= kMaxFrameBytes;
-    if (told.size() > kMaxFrameBytes) continue;
-    tell(members, shared(told));
+  static bool hasWarned = false;
+  const std::uint64_t here = placeIdentity();
+  const auto isHere = [here](const Slot& slot) { return here != 0 && slot.member->place == here; };
+  const auto hasPort = [](const Slot& slot) { return slot.member->door.port != 0; };
+  const auto isNear = [](const Slot& slot) { return !slot.member->door.own.has_value(); };
+  isWide_ = !std::all_of(slots_.begin(), slots_.end(), isHere);
+  const bool isForOthers = isWide_ && std::all_of(slots_.begin(), slots_.end(), hasPort);
+  auto [standby, lack] = Standby::open(reactor_, isForOthers ? Standby::Reach::kEverywhere : Standby::Reach::kHere);
+  standby_ = std::move(standby);
+  std::string why = whyNotFollowed(lack);
+  const auto told = std::make_shared<const std::string>(why.empty() ? listOfNeighbours() : std::string());
+  if (told->size() > kMaxFrameBytes) why = fmt::format("{} bytes of addresses are too many for a frame", told->size());
+  isFollowed_ = isNumbered_ = why.empty();
+  if (isFollowed_) return broadcast(told, false);
+  standby_.reset();
+  const bool isOfHosts = !std::all_of(slots_.begin(), slots_.end(), isNear);
+  const bool isNews = slots_.size() > 1 && isOfHosts && !std::exchange(hasWarned, true);
+  log::message(isNews ? log::Level::kWarn : log::Level::kInfo,
+               "no other process can take the place of pid {} on {}, which relays the job's messages: {}", ::getpid(),
+               hostName(), why);
+}
+
+std::string Hub::listOfNeighbours() {
+  const std::uint64_t here = placeIdentity();
+  std::vector<std::string> texts;
+  const auto add = [&texts](const Neighbour& each, std::uint64_t place) {
+    Encoder words = Encoder().number(place).text(each.host).text(each.address).number(each.port);
+    texts.push_back(words.number(each.pid).text(each.standby).take());
+  };
+  add({kHubItself, static_cast<std::uint32_t>(::getpid()), standby_->name(), true, standby_->address(),
+       standby_->port()},
+      here);
+  counting_.clear();
+  for (Slot& slot : slots_) {
+    const Member& member = *slot.member;
+    const Door& door = member.door;
+    const bool isHere = here != 0 && member.place == here;
+    slot.neighbour = {member.rank, member.pid, door.name, isHere, door.address, door.port, member.host};
+    add(slot.neighbour, member.place);
+    if (door.address.empty()) slot.neighbour.address = kThisHost;
+    counting_.push_back(member.rank);
   }
+  TextList list;
+  for (const std::string& each : texts) list.add(each);
+  return frame(Frame::kNeighbours, static_cast<std::int32_t>(slots_.size())).raw(list.take()).take();
+}
+
+bool Hub::Door::read(Decoder& decoder) {
+  stack = decoder.number<std::uint64_t>();
+  name = decoder.text();
+  address = decoder.text();
+  isGiven = decoder.number<std::uint8_t>() != 0;
+  port = decoder.number<std::uint16_t>();
+  reached = decoder.text();
+  lack = decoder.text();
+  const bool isAddress = address.empty() || network::parseAddress(address).has_value();
+  return isAddress && lack.size() <= kMostKnownBytes &&
+         std::max({name.size(), address.size(), reached.size()}) <= kMaxNameBytes;
+}
+
+// Loopback leads to a rank that sees the same network, and not through a tunnel to another host.
+bool Hub::Door::isTranslated(bool isHubGiven) const {
+  const auto isAt = [this](const std::string& text, const std::optional<Address>& end, bool isUsersWord) {
+    const std::optional<Address> said = network::parseAddress(text);
+    if (!said.has_value() || said->isLoopback()) return !end.has_value() && stack == stackIdentity();
+    return isUsersWord || said == end;
+  };
+  return !isAt(address, peer, isGiven) || !isAt(reached, own, isHubGiven);
+}
+
+// A standby that is reached at a wrong address is refused by a host that knows nothing of it, and a process that lives
+// would pass for dead. So between hosts the addresses have to be those that both ends of a connection see, as no
+// translation of addresses leaves them, or the word of the user for each of them. lack: of the hub's standby.
+// "": there is no reason.
+std::string Hub::whyNotFollowed(const std::string& lack) const {
+  const bool isHubGiven = standby_ != nullptr && standby_->isAtGivenAddress();
+  for (const Slot& slot : slots_) {
+    const Door& door = slot.member->door;
+    const bool hasDoor = !door.name.empty() && (!isWide_ || door.port != 0);
+    if (!hasDoor && door.lack.empty())
+      return describe(*slot.member) + " meets it at a loopback address, and not all ranks are in one container";
+    if (!hasDoor) return fmt::format("{} cannot listen for the others: {}", describe(*slot.member), door.lack);
+    if (isWide_ && door.isTranslated(isHubGiven))
+      return describe(*slot.member) +
+             " and it see different addresses of each other, as where addresses are translated (KOLO_INTERFACE=ADDRESS "
+             "says for a process which one holds everywhere)";
+  }
+  return lack.empty() ? lack : "it cannot listen for them: " + lack;
 }
 
 // May be called again where it has found no memory.
 void Hub::succeed(const Succession& succession) {
   if (isSuccessor_) return;
-  unreturned_ = 0;
   std::vector<Slot> slots(static_cast<std::size_t>(succession.ranks));
-  for (Slot& slot : slots) {
-    slot.state = State::kLeft;
-    slot.farewell =
-        fmt::format("rank {} is on another host, and the process that relayed the messages between the hosts has ended",
-                    &slot - slots.data());
-  }
+  std::vector<int> all;
   for (const Neighbour& each : succession.neighbours) {
     if (each.rank == kHubItself) continue;
-    ++unreturned_;
     Slot& slot = slots[static_cast<std::size_t>(each.rank)];
     slot.state = State::kAwaited;
-    slot.farewell.clear();
     slot.neighbour = each;
+    isWide_ = isWide_ || !each.isHere;
+    all.push_back(each.rank);
   }
   slots_ = std::move(slots);
-  expected_ = succession.ranks;
-  alive_ = unreturned_;
-  gone_ = expected_ - alive_;
-  isWhole_ = succession.isWhole;
+  counting_ = std::move(all);
+  expected_ = alive_ = unreturned_ = succession.ranks;
   firstResult_ = lastResult_ = resultsBefore(succession.rank);
-  complete_ = isSuccessor_ = true;
+  isMute_ = succession.isPastSilence;
+  madeAt_ = Clock::now();
+  complete_ = isSuccessor_ = isFollowed_ = isNumbered_ = true;
 }
 
 std::string Hub::describe(const Neighbour& rank) {
-  return fmt::format("rank {} (pid {} on {})", rank.rank, rank.pid, hostName());
+  return fmt::format("rank {} (pid {} on {})", rank.rank, rank.pid, rank.host);
 }
 
 // What it says of others counts where their standbys are closed, and only then.
 bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
   const auto rank = decoder.number<std::int32_t>();
+  if (decoder.number<std::uint8_t>() != 0) member->stay = Stay::kHasLeftBefore;
   const std::string_view process = decoder.raw(member->process.size());
   std::string after(decoder.text().substr(0, kMostKnownBytes));
+  std::vector<int> counting = decoder.ranks(slots_.size());
   const auto count = decoder.number<std::uint32_t>();
   if (!decoder.ok() || rank < 0 || rank >= expected_) return false;
   Slot& own = slots_[static_cast<std::size_t>(rank)];
-  // One that is not awaited has died, or is here already.
-  if (own.state != State::kAwaited || own.neighbour.pid != member->pid) return false;
+  // One that is not awaited has died, or is here already. Of another host the kernel does not say who knocks.
+  const std::uint32_t pid = own.neighbour.isHere ? own.neighbour.pid : 0;
+  if (own.state != State::kAwaited || pid != member->pid) return false;
   for (std::uint32_t i = 0; i < count; ++i) {
     const auto gone = decoder.number<std::int32_t>();
     const auto end = decoder.number<std::uint8_t>();
-    const bool hasLeft = (end & kHasLeft) != 0;
+    const bool hasLeft = (end & kHasLeft) != 0 && gone != rank;
     const std::string_view farewell = decoder.text(), known = decoder.text();
     if (!decoder.ok() || gone < 0 || gone >= expected_) return false;
     Slot& slot = slots_[static_cast<std::size_t>(gone)];
-    if (slot.state == State::kJoined && !hasLeft && gone != rank) tellThatItCountsAsDead(slot, gone, farewell);
-    if (slot.state != State::kAwaited || gone == rank) continue;
+    if (slot.state == State::kJoined && !hasLeft && !slot.givenUpBy.has_value()) {
+      slot.givenUpBy = farewell.substr(0, 2 * kMostKnownBytes);
+      if (!isMute_) tellThatItCountsAsDead(slot, gone);
+    }
+    if (slot.state != State::kAwaited) continue;
     slot.hasLeft = slot.hasLeft || hasLeft;
     slot.isOld = slot.isOld || (end & kIsOld) != 0;
     if (!slot.farewell.empty()) continue;
@@ -103,12 +172,46 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
   }
   if (!decoder.done()) return false;
   if (afterHub_.empty()) afterHub_ = std::move(after);
+  isCountingNews_ = isCountingNews_ || counting != counting_;
+  takeCounting(std::move(counting), rank);
   std::copy(process.begin(), process.end(), member->process.begin());
-  member->host = hostName();
-  member->place = placeIdentity();
+  member->pid = own.neighbour.pid;
+  member->host = own.neighbour.host;
+  member->place = own.neighbour.isHere ? placeIdentity() : 0;
+  member->rank = rank;
+  unjoined_.erase(member);
+  own.state = State::kJoined;
+  own.member = member;
+  forget(own.look);
+  if (!own.farewell.empty() && (!own.hasLeft || own.isVotedOut)) own.givenUpBy = own.farewell;
+  own.farewell.clear();
+  own.known.clear();
+  own.isOld = false;
+  if (!isMute_) receive(member);
+  if (lookTimer_ == 0) lookAfterAwaited();
+  else judgeSoon();
+  return true;
+}
+
+// Which ranks count, as one that has returned says. One that does not count itself is not asked, and those that are
+// here stay. All say the same, mostly.
+void Hub::takeCounting(std::vector<int> counting, int by) {
+  std::sort(counting.begin(), counting.end());
+  const auto counts = [&](int rank) { return std::binary_search(counting.begin(), counting.end(), rank); };
+  if (counting == saidToCount_ || !counts(by)) return;
+  std::erase_if(counting_, [&](int rank) {
+    return !counts(rank) && slots_[static_cast<std::size_t>(rank)].state != State::kJoined;
+  });
+  saidToCount_ = std::move(counting);
+}
+
+// Tells a rank that has returned that it has, and what it may not know.
+void Hub::receive(const MemberPtr& member) {
+  Slot& own = slots_[static_cast<std::size_t>(member->rank)];
   std::vector<int> housemates;
   for (const Slot& slot : slots_) {
-    if (slot.neighbour.pid == static_cast<std::uint32_t>(::getpid())) housemates.push_back(slot.neighbour.rank);
+    const bool isHousemate = slot.neighbour.isHere && slot.neighbour.pid == static_cast<std::uint32_t>(::getpid());
+    if (isHousemate) housemates.push_back(slot.neighbour.rank);
   }
   member->channel->send(
       frame(Frame::kReturned, static_cast<std::uint32_t>(::getpid()), hostName()).ranks(housemates).take());
@@ -117,20 +220,11 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
     const Slot& slot = slots_[static_cast<std::size_t>(dead)];
     if (slot.isDeadOfLate()) note(*member, slot.farewell);
   }
-  member->rank = rank;
-  unjoined_.erase(member);
-  own.state = State::kJoined;
-  own.member = member;
-  if (!own.farewell.empty() && !own.hasLeft) tellThatItCountsAsDead(own, rank, own.farewell);
-  own.farewell.clear();
-  own.known.clear();
+  if (own.givenUpBy.has_value()) tellThatItCountsAsDead(own, member->rank);
   offerBillboard(*member);
-  own.isOld = false;
   limitReturnOf(member);
   tellOfTheDead(member);
   if (!leavers_.empty()) member->channel->send(newsOfLeavers(0));
-  if (lookTimer_ == 0) lookAfterAwaited();
-  return true;
 }
 
 // Others wait for the end of what it says; a rank that is stopped may say the rest later, when nobody needs it.
@@ -143,12 +237,10 @@ void Hub::limitReturnOf(const MemberPtr& member) {
   });
 }
 
-// A rank that lives, and that an earlier hub had given up: others go on without it, so it has to hear of it as they
-// have.
-void Hub::tellThatItCountsAsDead(const Slot& slot, int rank, std::string_view farewell) {
-  slot.member->channel->send(
-      frame(Frame::kDeaths, std::uint32_t{1}, static_cast<std::int32_t>(rank), farewell.substr(0, 2 * kMostKnownBytes))
-          .take());
+// A rank that lives, and that an earlier hub had given up, or had asked its ranks to: some go on without it, so it has
+// to hear of it as they have, and so have those that do not know.
+void Hub::tellThatItCountsAsDead(const Slot& slot, int rank) {
+  broadcast(shared(frame(Frame::kDeaths, std::uint32_t{1}, static_cast<std::int32_t>(rank), *slot.givenUpBy)), false);
 }
 
 // Of those whose deaths others have been told.
@@ -158,39 +250,13 @@ void Hub::tellOfTheDead(const MemberPtr& member) {
   Encoder words;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
-    if (slot.state != State::kDead || later.count(static_cast<int>(i)) != 0) continue;
-    if (slot.isDeadOfLate()) note(*member, slot.farewell, slot.known);
-    words.number(static_cast<std::int32_t>(i)).text(slot.words());
+    const bool isGivenUp = slot.givenUpBy.has_value() && slot.member != member;
+    if (!isGivenUp && (slot.state != State::kDead || later.count(static_cast<int>(i)) != 0)) continue;
+    if (!isGivenUp && slot.isDeadOfLate()) note(*member, slot.farewell, slot.known);
+    words.number(static_cast<std::int32_t>(i)).text(isGivenUp ? *slot.givenUpBy : slot.words());
     ++count;
   }
   if (count != 0) member->channel->send(frame(Frame::kDeaths, count).raw(words.take()).take());
-}
-
-// Ranks that do not return have ended if their standby is closed. Nothing follows if it is open.
-void Hub::lookAfterAwaited() {
-  bool isSomeoneAwaited = false;
-  for (std::size_t i = 0; i < slots_.size() && alive_ > 0; ++i) {
-    const Slot& slot = slots_[i];
-    if (slot.state != State::kAwaited) continue;
-    if (!isGone(slot.neighbour)) {
-      isSomeoneAwaited = true;
-      continue;
-    }
-    const std::string who = describe(slot.neighbour);
-    std::string farewell = slot.farewell;
-    if (farewell.empty()) farewell = who + (slot.hasLeft ? " has left the job" : " died: connection closed");
-    if (slot.hasLeft) {
-      goneFromJob(static_cast<int>(i), State::kLeft, std::move(farewell));
-    } else {
-      if (slot.farewell.empty()) slots_[i].known = afterHub_;
-      diedInJob(static_cast<int>(i), who, std::move(farewell));
-    }
-    (void)insist([this] { expectOneLess(); });
-  }
-  if (alive_ <= 0) return;
-  lookPause_ = std::min(lookPause_ * 2, kLongestLookPause);
-  if (isSomeoneAwaited)
-    lookTimer_ = reactor_.at(Clock::now() + lookPause_, [self = shared_from_this()] { self->lookAfterAwaited(); });
 }
 
 // The result of an exchange that an earlier hub has ended, of which not all ranks may have been told. A member of the

@@ -40,7 +40,7 @@ class Teller final : private network::Acceptor::Owner {
 class Teller::Client final : public network::Stranger {
  public:
   Client(Teller& owner, Socket socket)
-      : owner_(owner), greeting_(std::move(socket), [&owner](const Tag& tag) {
+      : owner_(owner), greeting_(std::move(socket), [&owner](const Tag& tag, Reply&) {
           return tag == tagOf(owner.secret_) ? &owner.secret_ : nullptr;
         }) {}
 

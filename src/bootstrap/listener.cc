@@ -9,6 +9,7 @@
 #include "base/fork.h"
 #include "base/insist.h"
 #include "base/log.h"
+#include "base/settings.h"
 #include "bootstrap/greeting.h"
 
 namespace kolo::bootstrap {
@@ -55,6 +56,16 @@ void closeIfEmpty(const Listener* listener) {
     listeners().erase(each);
     keep->close();
     return;
+  }
+}
+
+// A hub's time is over.
+void dropEverywhere(const Tag& tag, const Hub* hub) {
+  std::vector<std::shared_ptr<Listener>> all;
+  for (const auto& [key, listener] : listeners()) all.push_back(listener);
+  for (const std::shared_ptr<Listener>& each : all) {
+    each->dropHub(tag, hub);
+    closeIfEmpty(each.get());
   }
 }
 
@@ -118,28 +129,85 @@ void whenTold(const Secret& secret, const std::function<void()>& task) {
   if (!isHere) task();
 }
 
-std::shared_ptr<Standby> Standby::open(Reactor& reactor) {
+Standby::Standby(Reactor& reactor, std::string name, const std::shared_ptr<Listener>& listener)
+    : reactor_(reactor), name_(std::move(name)), tag_(tagOfStandby(name_)), listener_(listener) {}
+
+Standby::Opened Standby::open(Reactor& reactor, Reach reach) {
   std::string name;
   Socket socket = listenByName(name);
-  if (!socket.valid()) return nullptr;
+  if (!socket.valid()) return {nullptr, systemError(errno, "listening within the host").message()};
   const auto listener = std::make_shared<Listener>(reactor, std::uint16_t{0}, LocalAddresses());
   auto made = std::make_shared<Standby>(reactor, name, listener);
   listeners().emplace(ListenerKey(0, name), listener);
-  return listener->start(std::move(socket)).ok() ? made : nullptr;
+  listener->addStandby(made->tag_);
+  if (const Status started = listener->start(std::move(socket)); !started.ok()) return {nullptr, started.message()};
+  return {made, reach != Reach::kHere ? made->openToOthers(reach).message() : std::string()};
+}
+
+// A port that others were told of stays taken, for a closed one is a death. So a rank takes none that its data needs:
+// the process's first standby holds that one, too, until no rank will take a port for a standby any more.
+Status Standby::openToOthers(Reach reach) {
+  KOLO_ASSIGN(const std::shared_ptr<Listener> others, listenerFor(reactor_, 0, std::nullopt));
+  if (reach == Reach::kEverywhereOfRank && !others->hasStandbys() && !settings::ports("KOLO_PORT_RANGE").isAny()) {
+    std::uint16_t ignored = 0;
+    Result<Socket> forData = listenOn(others->local(), 0, ignored);
+    if (!forData.ok()) {
+      closeIfEmpty(others.get());
+      return forData.status();
+    }
+    forData_ = forData.take();
+  }
+  others->addStandby(tag_);
+  others_ = others;
+  return {};
+}
+
+void Standby::settle(bool isWide) {
+  forData_.close();
+  if (!isWide) closeToOthers();
+}
+
+std::uint16_t Standby::port() const {
+  const std::shared_ptr<Listener> others = others_.lock();
+  return others != nullptr ? others->port() : std::uint16_t{0};
+}
+
+std::string Standby::address() const {
+  const std::shared_ptr<Listener> others = others_.lock();
+  return others != nullptr && !others->local().any ? others->local().reachable.front().text() : std::string();
+}
+
+bool Standby::isAtGivenAddress() const {
+  const std::optional<Address> given = network::parseAddress(settings::text("KOLO_INTERFACE"));
+  return given.has_value() && !given->isLoopback() && given->text() == address();
+}
+
+void Standby::closeToOthers() {
+  if (const std::shared_ptr<Listener> others = others_.lock()) {
+    others->dropStandby(tag_);
+    closeIfEmpty(others.get());
+  }
+  others_.reset();
 }
 
 Standby::~Standby() {
   const auto close = [this] {
-    if (const std::shared_ptr<Listener> listener = listener_.lock()) closeIfEmpty(listener.get());
+    closeToOthers();
+    if (const std::shared_ptr<Listener> listener = listener_.lock()) {
+      listener->dropStandby(tag_);
+      closeIfEmpty(listener.get());
+    }
   };
   (void)insist([&] { (void)reactor_.call(close); });
 }
 
 Status Standby::succeed(const Secret& secret, const Succession& succession) {
-  const std::shared_ptr<Listener> listener = listener_.lock();
+  const std::shared_ptr<Listener> listener = listener_.lock(), others = others_.lock();
   if (listener == nullptr) return error(koloInvalidUsage, "the standby is closed");
-  if (listener->hubOf(tagOf(secret)) == nullptr) KOLO_TRY(listener->addHub(secret));
-  listener->hubOf(tagOf(secret))->succeed(succession);
+  const Tag tag = tagOf(secret);
+  if (listener->hubOf(tag) == nullptr) KOLO_TRY(listener->addHub(secret));
+  if (others != nullptr) others->addHub(tag, listener->hubOf(tag));
+  listener->hubOf(tag)->succeed(succession);
   return {};
 }
 
@@ -147,8 +215,9 @@ Status Standby::succeed(const Secret& secret, const Succession& succession) {
 class Listener::Candidate final : public network::Stranger {
  public:
   Candidate(Listener& listener, Socket socket)
-      : listener_(listener), greeting_(std::move(socket), [&listener](const Tag& tag) {
+      : listener_(listener), greeting_(std::move(socket), [&listener](const Tag& tag, Reply& why) {
           const std::shared_ptr<Hub> hub = listener.hubOf(tag);
+          if (listener.standbys_.count(tag) != 0) why = Reply::kNoHub;
           return hub != nullptr && !hub->isEnding() ? &hub->secret() : nullptr;
         }) {}
 
@@ -200,18 +269,13 @@ Status Listener::addHub(const Secret& secret) {
   if (found != hubs_.end() && !found->second->failed()) {
     return error(koloInvalidUsage, "this process already listens for this very job on port {}", port_);
   }
-  const auto over = [weak = weak_from_this(), tag](const Hub* hub) {
-    if (const std::shared_ptr<Listener> self = weak.lock()) self->dropHub(tag, hub);
-  };
-  hubs_[tag] = std::make_shared<Hub>(reactor_, secret, over);
+  hubs_[tag] = std::make_shared<Hub>(reactor_, secret, [tag](const Hub* hub) { dropEverywhere(tag, hub); });
   return {};
 }
 
 void Listener::dropHub(const Tag& tag, const Hub* hub) {
   const auto found = hubs_.find(tag);
-  if (found == hubs_.end() || found->second.get() != hub) return;
-  hubs_.erase(found);
-  closeIfEmpty(this);
+  if (found != hubs_.end() && found->second.get() == hub) hubs_.erase(found);
 }
 
 void Listener::close() {

@@ -7,6 +7,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 
 #include "bootstrap/hub.h"
 #include "bootstrap/reactor.h"
@@ -41,22 +42,42 @@ class Listener;
 // it has. Thread safety: reactor thread only, except the destructor.
 class Standby {
  public:
-  // Null: there is no descriptor for it.
-  static std::shared_ptr<Standby> open(Reactor& reactor);
-  Standby(Reactor& reactor, std::string name, const std::shared_ptr<Listener>& listener)
-      : reactor_(reactor), name_(std::move(name)), listener_(listener) {}
+  struct Opened {
+    std::shared_ptr<Standby> standby;  // null: there can be none
+    std::string lack;                  // why, or why other places do not reach it
+  };
+  // Reach: other places reach it, too, at the port that the process has for all its standbys, and for hubs of ids that
+  // it has made. Of a rank: one more port is held for its data until settle(); where KOLO_PORT_RANGE has not both, it
+  // takes none.
+  enum class Reach : std::uint8_t { kHere, kEverywhere, kEverywhereOfRank };
+  static Opened open(Reactor& reactor, Reach reach);
+  Standby(Reactor& reactor, std::string name, const std::shared_ptr<Listener>& listener);
   ~Standby();
   Standby(const Standby&) = delete;
   Standby& operator=(const Standby&) = delete;
 
   const std::string& name() const { return name_; }
+  // 0: other places do not reach it.
+  std::uint16_t port() const;
+  // Where these do, if that is one address alone.
+  std::string address() const;
+  // That address is one that the user has written out. (An interface may have a name that it has in all containers.)
+  bool isAtGivenAddress() const;
+  // All ranks have joined. isWide: the others need to reach it.
+  void settle(bool isWide);
   // Makes the hub that the job has from now on, if it is not here yet.
   Status succeed(const Secret& secret, const Succession& succession);
 
  private:
+  Status openToOthers(Reach reach);
+  void closeToOthers();
+
   Reactor& reactor_;
   const std::string name_;
+  const Tag tag_;
   const std::weak_ptr<Listener> listener_;
+  std::weak_ptr<Listener> others_;
+  Socket forData_;
 };
 
 class Listener final : public Source, private network::Acceptor::Owner, public std::enable_shared_from_this<Listener> {
@@ -69,7 +90,14 @@ class Listener final : public Source, private network::Acceptor::Owner, public s
   const LocalAddresses& local() const { return local_; }
   // koloInvalidUsage if a hub of this job is alive here.
   Status addHub(const Secret& secret);
-  bool empty() const { return hubs_.empty(); }
+  // One that is reached by another listener, too.
+  void addHub(const Tag& tag, const std::shared_ptr<Hub>& hub) { hubs_[tag] = hub; }
+  void dropHub(const Tag& tag, const Hub* hub);
+  // A standby that is open, with a hub or without. Standbys have tags of their own.
+  void addStandby(const Tag& tag) { standbys_.insert(tag); }
+  void dropStandby(const Tag& tag) { standbys_.erase(tag); }
+  bool hasStandbys() const { return !standbys_.empty(); }
+  bool empty() const { return hubs_.empty() && standbys_.empty(); }
   // The hub of a job; null: it is not here.
   std::shared_ptr<Hub> hubOf(const Tag& tag) const;
   // The hub's end of a connection whose other end is to have `rank`. False: errno says why.
@@ -92,7 +120,6 @@ class Listener final : public Source, private network::Acceptor::Owner, public s
   bool watch(int fd) override { return reactor_.add(fd, shared_from_this()).ok(); }
   void forget(int fd) override { reactor_.remove(fd); }
   void awaitNext();
-  void dropHub(const Tag& tag, const Hub* hub);
 
   Reactor& reactor_;
   network::Acceptor acceptor_{*this, std::chrono::seconds(5)};
@@ -101,6 +128,7 @@ class Listener final : public Source, private network::Acceptor::Owner, public s
   std::uint16_t port_;
   LocalAddresses local_;
   std::map<Tag, std::shared_ptr<Hub>> hubs_;
+  std::set<Tag> standbys_;
 };
 
 }  // namespace kolo::bootstrap

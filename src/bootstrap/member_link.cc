@@ -17,6 +17,8 @@ Status MemberLink::startChannel(Socket socket, const Session& session) {
 }
 
 void MemberLink::start(Socket socket, const Session& session) {
+  const std::optional<Address> at = peerAddressOf(socket.fd());
+  hub_.address = at.has_value() ? at->text() : kThisHost;
   const Status started = startChannel(std::move(socket), session);
   if (started.ok()) return;
   unusable_ = started;
@@ -154,6 +156,9 @@ bool MemberLink::onFrame(std::string_view bytes) {
     case Frame::kWithdrawn: return onWithdrawn(decoder);
     case Frame::kBillboard: return onBillboard(decoder);
     case Frame::kOnBillboard: return onOnBillboard(decoder);
+    case Frame::kCounting: return onCounting(decoder);
+    case Frame::kCutOff: return onCutOff(decoder);
+    case Frame::kVote: return onVote(decoder);
     case Frame::kFarewell:
       hasFarewell_ = true;
       standby_.reset();
@@ -178,6 +183,7 @@ bool MemberLink::onWelcome(Decoder& decoder) {
   hub_.ranks = decoder.ranks(kMaxFrameBytes);
   if (!decoder.done() || welcomed_) return false;
   std::copy(key.begin(), key.end(), jobKey_.begin());
+  if (standby_ != nullptr) standby_->settle(place_.isWide);
   welcomed_ = true;
   joined_.finish({});
   return true;
@@ -328,9 +334,10 @@ Status MemberLink::lossOfHub(std::string_view why) const {
                  "ranks were joining: {}",
                  why);
   }
+  if (!search_.cutOff.empty()) return error(koloRemoteError, "rank {} is cut off: {}", rank_, search_.cutOff);
   if (search_.isGivenUp) {
-    return error(koloRemoteError, "rank {} has lost its connection to the process {} ({}), which lives: {}", rank_,
-                 hub_.is, hub_.name, why);
+    return error(koloRemoteError, "rank {} has lost its connection to the process {} ({}), which {}: {}", rank_,
+                 hub_.is, hub_.name, place_.isPastSilence ? "does not answer" : "lives", why);
   }
   if (hub_.ranks.empty()) {
     return error(koloRemoteError, "the process {} ({}) has exited{}, so ranks cannot exchange messages any more: {}",
@@ -348,7 +355,7 @@ void MemberLink::onClosed(std::string_view why) {
 void MemberLink::loseForGood(std::string_view why) {
   left_.finish({});
   if (leaving_) return;
-  search_.isGivenUp = !search_.why.empty() && !search_.isHubOver;
+  search_.isGivenUp = !search_.cutOff.empty() || (!search_.why.empty() && !search_.isHubOver);
   unusable_ = lossOfHub(why);
   joined_.finish(unusable_);
   if (welcomed_ && hub_.ranks.empty()) log::debug("rank {}: {}", rank_, unusable_.message());
@@ -372,7 +379,11 @@ void MemberLink::endAllWithHub(std::string_view why) {
 
 void MemberLink::died(int rank, std::string why) {
   // Each hub tells of those that died before it.
-  const bool isKnown = !place_.neighbours.empty() && !memory_.gone.try_emplace(rank, Gone{false, why, {}}).second;
+  bool isKnown = false;
+  if (!place_.neighbours.empty()) {
+    const auto [at, isNew] = memory_.gone.try_emplace(rank, Gone{false, why, {}});
+    isKnown = !isNew && std::exchange(at->second.isTold, true);
+  }
   if (!isKnown) {
     memory_.lastDeath = why;
     memory_.lastDeathAt = Clock::now();

@@ -1,5 +1,5 @@
-// A rank's end of its connection to the hub. Where the ranks of its place can have another hub (standby.h), the link
-// looks for it when it has lost one, and asks again for all that it waits for. Callers notice nothing of that.
+// A rank's end of its connection to the hub. When it has lost a hub, the link looks for the next one (standby.h), and
+// asks again for all that it waits for. Callers notice nothing of that.
 //
 // Thread safety: reactor thread only, except Exchange, subscriptions(), and what Handover guards.
 #pragma once
@@ -120,6 +120,9 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   bool onReported(Decoder& decoder);
   bool onLeft(Decoder& decoder);
   bool onNeighbours(Decoder& decoder);
+  bool onCounting(Decoder& decoder);
+  bool onVote(Decoder& decoder);
+  bool onCutOff(Decoder& decoder);
   bool onReturned(Decoder& decoder);
   bool onHostKnows(Decoder& decoder);
   bool onAsked(Decoder& decoder);
@@ -135,7 +138,13 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   void hubIsOver();
   void seek();
   void seekAt(Clock::time_point when);
-  bool tryStandby(const Neighbour& at);
+  // Passes by the standby that is next, which is closed, or whose host is silent; kConnected: it alone says nothing.
+  void pass(Knock::Word word);
+  bool isUnheard() const;
+  bool isAtLostHub() const { return place_.neighbours[search_.next].rank == kHubItself || search_.hasReturned; }
+  // What it is found to be at once; kNone: that is still to come.
+  Knock::Word tryStandby(const Neighbour& at);
+  std::chrono::milliseconds longestSearch() const;
   void returnBy(const std::optional<Session>& session, Socket socket);
   void loseForGood(std::string_view why);
   void endAllWithHub(std::string_view why);
@@ -165,6 +174,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
     Secret secret{};  // by which the hub is known, if it is in this process
     std::string is = "which made the unique id";
     std::string name;        // "pid P on HOST"
+    std::string address;     // of the first one: at which this rank has found it
     std::vector<int> ranks;  // that live in it and have not left
     std::string knows;       // the failures that a rank in it knows of; empty: none
     Clock::time_point knowsAt{};
@@ -177,6 +187,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
     bool hasLeft = false;
     std::string farewell, known;
     Clock::time_point since = Clock::now();
+    bool isTold = true;  // as a death, and not in a vote alone
   };
   struct Kept {
     std::uint64_t number;  // the hub's
@@ -191,6 +202,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   // What another hub is told, where there can be one.
   struct Memory {
     std::map<int, Gone> gone;         // ranks that have left or died
+    std::vector<int> counting;        // of which more than half have to be together where some are silent
     std::string lastDeath;            // "rank 3 (pid 7 on HOST) died: ..."
     Clock::time_point lastDeathAt{};  // when this rank heard of it
     std::deque<Kept> results;         // that some rank may not have got, oldest first
@@ -204,17 +216,20 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   // For another hub.
   struct Search {
     bool isOn = false;
-    bool hasReturned = false;  // to the hub behind `next`
-    bool isHubOver = false;    // the last one, whose connection was lost
-    bool isGivenUp = false;    // by a hub that lives
-    std::string why;           // it was
-    std::string lack;          // what this process had none of, for the last knock
-    std::string after;         // of a rank in the last hub's process: its end, in words
-    std::string afterKnown;    // and what it knew of
+    bool hasReturned = false;      // to the hub behind `next`
+    bool isHubOver = false;        // the last one, whose connection was lost
+    bool isGivenUp = false;        // by a hub that lives, or may live
+    std::set<std::string> silent;  // addresses of hosts whose standbys were passed by, and may be open
+    std::string cutOff;            // why a hub has given up all its ranks
+    std::string why;               // it was
+    std::string lack;              // what this process had none of, for the last knock
+    std::string after;             // of a rank in the last hub's process: its end, in words
+    std::string afterKnown;        // and what it knew of
     std::shared_ptr<Knock> knock;
-    std::size_t next = 0;           // the neighbour whose standby is tried; those before it are closed
-    std::uint64_t firstResult = 0;  // of the hub that was returned to; requests that are older have been repeated
-    Clock::time_point until{};      // 0: no hub is lost, or another one has taken this rank
+    Clock::time_point unheardSince{};  // nobody has answered at `next` since then; 0: nobody was asked
+    std::size_t next = 0;              // the neighbour whose standby is tried; those before it were passed by
+    std::uint64_t firstResult = 0;     // of the hub that was returned to; requests that are older have been repeated
+    Clock::time_point until{};         // 0: no hub is lost, or another one has taken this rank
     Reactor::TimerId timer = 0;
   };
 

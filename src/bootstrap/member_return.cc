@@ -1,6 +1,7 @@
 // A rank's way to another hub, when it has lost one: standby.h.
 #include <algorithm>
 #include <cerrno>
+#include <numeric>
 
 #include "base/insist.h"
 #include "base/log.h"
@@ -13,8 +14,7 @@ namespace {
 
 // A standby that is open and does not take the rank: its process has not noticed yet that the hub has ended, or has no
 // descriptor, or is stopped.
-constexpr std::chrono::milliseconds kKnockAgain{5};
-constexpr std::chrono::seconds kLongestSearch{15};
+constexpr std::chrono::milliseconds kKnockAgain{5}, kKnockFarAgain{25};
 constexpr std::chrono::seconds kStopped{1};  // lateness from which on this process counts as stopped meanwhile
 
 }  // namespace
@@ -22,19 +22,62 @@ constexpr std::chrono::seconds kStopped{1};  // lateness from which on this proc
 bool MemberLink::onNeighbours(Decoder& decoder) {
   Succession place;
   place.ranks = decoder.number<std::int32_t>();
-  place.isWhole = decoder.number<std::uint8_t>() != 0;
+  if (welcomed_ || place.ranks <= rank_ || place.ranks > kMaxRanks) return false;
+  std::vector<std::string> texts(static_cast<std::size_t>(place.ranks) + 1);
+  if (!readTexts(decoder, texts, kMaxNeighbourBytes) || !decoder.done()) return false;
+  const std::uint64_t own = placeIdentity();
+  for (const std::string& text : texts) {
+    Decoder words(text);
+    Neighbour each{.rank = static_cast<int>(place.neighbours.size()) + kHubItself};
+    each.isHere = words.number<std::uint64_t>() == own && own != 0;
+    each.host = words.text();
+    each.address = words.text();
+    each.port = words.number<std::uint16_t>();
+    each.pid = words.number<std::uint32_t>();
+    each.standby = words.text();
+    if (!words.done() || std::max(each.standby.size(), each.address.size()) > kMaxNameBytes) return false;
+    if (each.address.empty()) each.address = hub_.address;
+    place.isWide = place.isWide || !each.isHere;
+    place.neighbours.push_back(std::move(each));
+  }
+  place.rank = rank_;
+  place_ = std::move(place);
+  memory_.counting.resize(static_cast<std::size_t>(place_.ranks));
+  std::iota(memory_.counting.begin(), memory_.counting.end(), 0);
+  return true;
+}
+
+bool MemberLink::onCounting(Decoder& decoder) {
+  std::vector<int> ranks = decoder.ranks(kMaxRanks);
+  if (!decoder.done()) return false;
+  memory_.counting = std::move(ranks);
+  return true;
+}
+
+// What this rank has answered holds with any hub: it brings those ranks to the next one as dead. So no two hubs have
+// the word of enough ranks without one of these having told the second what the first was given.
+bool MemberLink::onVote(Decoder& decoder) {
+  const auto number = decoder.number<std::uint64_t>();
   const auto count = decoder.number<std::uint32_t>();
   for (std::uint32_t i = 0; i < count && decoder.ok(); ++i) {
     const auto rank = decoder.number<std::int32_t>();
-    const auto pid = decoder.number<std::uint32_t>();
-    place.neighbours.push_back({rank, pid, std::string(decoder.text())});
-    const bool isLater = i == 0 || rank > place.neighbours[i - 1].rank;
-    if (rank < kHubItself || rank >= place.ranks || !isLater || place.neighbours[i].standby.size() > kMaxNameBytes)
-      return false;
+    const std::string_view farewell = decoder.text(), known = decoder.text();
+    if (!decoder.ok() || rank < 0 || rank >= place_.ranks || rank == rank_) return false;
+    memory_.gone.try_emplace(rank, Gone{false, std::string(farewell.substr(0, 2 * kMostKnownBytes)),
+                                        std::string(known.substr(0, kMostKnownBytes)), Clock::now(), false});
   }
-  if (!decoder.done() || welcomed_ || place.ranks > kMaxRanks) return false;
-  place.rank = rank_;
-  place_ = std::move(place);
+  if (!decoder.done()) return false;
+  channel_->send(frame(Frame::kVoted, number).take());
+  return true;
+}
+
+// The others may go on without this rank, so it is told of itself as they are.
+bool MemberLink::onCutOff(Decoder& decoder) {
+  search_.cutOff = decoder.text();
+  if (!decoder.done() || search_.cutOff.empty()) return false;
+  place_.neighbours.clear();
+  standby_.reset();
+  loseForGood(search_.cutOff);
   return true;
 }
 
@@ -42,9 +85,10 @@ bool MemberLink::onLeft(Decoder& decoder) {
   const std::vector<int> ranks = decoder.ranks(kMaxRanks);
   std::vector<std::string> farewells(ranks.size());
   const bool areRanks = std::all_of(ranks.begin(), ranks.end(), [](int rank) { return rank < kMaxRanks; });
-  if (!areRanks || !readTexts(decoder, farewells) || !decoder.done()) return false;
+  if (!areRanks || !readTexts(decoder, farewells, kMostKnownBytes) || !decoder.done()) return false;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     std::erase(hub_.ranks, ranks[i]);
+    if (search_.firstResult == 0) std::erase(memory_.counting, ranks[i]);  // the first hub says so (Hub::onLeave)
     if (!place_.neighbours.empty())
       memory_.gone.try_emplace(ranks[i], Gone{true, farewells[i].substr(0, kMostKnownBytes), {}});
   }
@@ -134,11 +178,17 @@ void MemberLink::lose(std::string_view why) {
       search_.after = fmt::format("rank {} ({}) died: {}{}", rank, hub_.name, why, afterWhat());
   }
   search_.afterKnown = known;
-  search_.until = Clock::now() + kLongestSearch;
+  search_.until = Clock::now() + longestSearch();
   search_.isOn = true;
   search_.isHubOver = false;
-  const bool isHubKnown = search_.hasReturned || place_.neighbours.front().rank == kHubItself;
-  if (!isHubKnown) hubIsOver();  // on another host, so nothing else tells
+  search_.silent.clear();
+  place_.isPastSilence = false;
+  // Whether they have died is to be seen. But what waits for them waits in vain.
+  for (const int rank : hub_.ranks) {
+    if (channel_->isSilent() && rank != rank_)
+      subscriptions_.died(
+          {koloRemoteError, rank, fmt::format("rank {} ({}) does not answer: {}", rank, hub_.name, why)});
+  }
   seek();
 }
 
@@ -149,27 +199,57 @@ void MemberLink::hubIsOver() {
       memory_.gone.try_emplace(
           rank, Gone{false, fmt::format("rank {} ({}) died: {}", rank, hub_.name, search_.why), search_.afterKnown});
   }
-  // The next hub knows nothing of other hosts, and exchanges nothing without them.
-  if (!place_.isWhole) endAllWithHub(search_.why);
   search_.isHubOver = true;  // last: without memory all of it is done again
+}
+
+// A process on another host may notice the end of the last hub as much later as a host may be silent.
+std::chrono::milliseconds MemberLink::longestSearch() const {
+  return kLongestSearch + (place_.isWide ? silence() : std::chrono::milliseconds());
 }
 
 void MemberLink::seek() {
   reactor_.cancel(search_.timer);
   if (isClosed_ || !search_.isOn) return;
-  if (search_.knock != nullptr) search_.knock->drop();
-  search_.knock = nullptr;
+  if (search_.knock != nullptr) {
+    const bool isUnderWay = !search_.knock->isOver() && !place_.neighbours[search_.next].isHere;
+    const Knock::Word word = search_.knock->word();
+    const bool isSilent =
+        isUnderWay && (word == Knock::Word::kNone || (word == Knock::Word::kConnected && isUnheard()));
+    if (isUnderWay && !isSilent && Clock::now() < search_.until)
+      return seekAt(std::min<Clock::time_point>(
+          search_.until, word == Knock::Word::kConnected ? search_.unheardSince + silence() : search_.until));
+    search_.knock->drop();
+    search_.knock = nullptr;
+    if (isSilent) pass(word == Knock::Word::kNone ? Knock::Word::kSilent : word);
+  }
   while (search_.next < place_.neighbours.size() && Clock::now() < search_.until) {
-    if (tryStandby(place_.neighbours[search_.next])) return;
-    if (!search_.isHubOver) hubIsOver();
-    ++search_.next;
-    search_.hasReturned = false;
-    search_.until = Clock::now() + kLongestSearch;
+    const Neighbour& at = place_.neighbours[search_.next];
+    const bool isSilent = !at.isHere && search_.silent.count(at.address) != 0;
+    const Knock::Word word = isSilent ? Knock::Word::kSilent : tryStandby(at);
+    if (word == Knock::Word::kNone) return;
+    pass(word);
   }
   search_.isOn = false;
   place_.neighbours.clear();  // no hub is looked for again
   standby_.reset();           // and there is none here: those that look are not to wait for it
   loseForGood(search_.lack.empty() ? search_.why : search_.why + "; then " + search_.lack);
+}
+
+// A process that has another's port, or is stopped, takes connections and says nothing. Where there is no way to a host
+// at the moment, this process's own network may be about to come back.
+bool MemberLink::isUnheard() const {
+  return search_.unheardSince != Clock::time_point() && Clock::now() - search_.unheardSince >= silence();
+}
+
+void MemberLink::pass(Knock::Word word) {
+  const Neighbour& at = place_.neighbours[search_.next];
+  if (word == Knock::Word::kClosed && isAtLostHub() && !search_.isHubOver) hubIsOver();
+  if (word == Knock::Word::kSilent) search_.silent.insert(at.address);
+  place_.isPastSilence = place_.isPastSilence || word != Knock::Word::kClosed;
+  search_.unheardSince = {};
+  ++search_.next;
+  search_.hasReturned = false;
+  search_.until = Clock::now() + longestSearch();
 }
 
 void MemberLink::seekAt(Clock::time_point when) {
@@ -181,39 +261,54 @@ void MemberLink::seekAt(Clock::time_point when) {
   });
 }
 
-// False: it is closed.
-bool MemberLink::tryStandby(const Neighbour& at) {
-  const Secret secret = standbySecret(jobKey_);
-  if (at.rank == rank_ && (standby_ == nullptr || !standby_->succeed(secret, place_).ok())) return false;
+Knock::Word MemberLink::tryStandby(const Neighbour& at) {
+  const Secret secret = standbySecret(jobKey_, at.standby);
+  if (at.rank == rank_ && (standby_ == nullptr || !standby_->succeed(secret, place_).ok())) return Knock::Word::kClosed;
   int errnum = 0;
-  Socket socket = knock(at.standby, errnum);
+  Socket socket = reach(at, errnum);
   search_.lack.clear();
-  if (errnum == ECONNREFUSED) return false;
-  if (network::isOutOfFiles(errnum))
+  if (errnum == ECONNREFUSED) return Knock::Word::kClosed;
+  const bool isOutOfFiles = network::isOutOfFiles(errnum);
+  if (isOutOfFiles)
     search_.lack = systemError(errnum, "making a socket to reach the next hub").message() + " (RLIMIT_NOFILE)";
-  seekAt(errnum != 0 ? Clock::now() + kKnockAgain : search_.until);
-  if (errnum != 0) return true;
+  if (search_.unheardSince == Clock::time_point() && !isOutOfFiles) search_.unheardSince = Clock::now();
+  const bool isUnreachable = errnum != 0 && !at.isHere && !isOutOfFiles;
+  if (isUnreachable && isUnheard()) return Knock::Word::kSilent;
+  const auto silent = std::min<Clock::time_point>(search_.until, Clock::now() + silence());
+  const auto again = isUnreachable ? kKnockFarAgain : kKnockAgain;
+  seekAt(errnum != 0 ? Clock::now() + again : at.isHere ? search_.until : silent);
+  if (errnum != 0) return Knock::Word::kNone;
   search_.knock =
-      std::make_shared<Knock>(reactor_, secret, std::move(socket),
+      std::make_shared<Knock>(reactor_, secret, false, std::move(socket),
                               [self = shared_from_this()](const std::optional<Session>& session, Socket given) {
                                 self->returnBy(session, std::move(given));
                               });
-  if (!search_.knock->start().ok()) seekAt(Clock::now() + kKnockAgain);
-  return true;
+  if (search_.knock->start().ok()) return Knock::Word::kNone;
+  search_.knock = nullptr;
+  seekAt(Clock::now() + kKnockAgain);
+  return Knock::Word::kNone;
 }
 
 void MemberLink::returnBy(const std::optional<Session>& session, Socket socket) {
   std::vector<SharedFrame> all;
   if (isClosed_ || !search_.isOn) return;
+  const Neighbour& at = place_.neighbours[search_.next];
+  const Knock::Word word = search_.knock->word();
+  const bool isAnswer = word > Knock::Word::kConnected && word != Knock::Word::kSilent;
+  if (isAnswer) search_.unheardSince = {};
+  if (word == Knock::Word::kClosed || (!isAnswer && !at.isHere && isUnheard())) {
+    pass(word);
+    return seekAt(Clock::now());
+  }
   const bool isReady = session.has_value() && socket.valid() && insist([&] { all = allToSay(); });
   // The process of the lost hub still runs, and that hub with it.
-  const bool isLostHub = place_.neighbours[search_.next].rank == kHubItself || search_.hasReturned;
-  const bool isOver = isLostHub && search_.knock->isAnswered();
+  const bool isOver = isAtLostHub() && (word == Knock::Word::kOpen || word == Knock::Word::kHub);
   if (isOver) search_.until = Clock::now();
-  if (isOver || !isReady || !startChannel(std::move(socket), *session).ok()) return seekAt(Clock::now() + kKnockAgain);
+  if (isOver || !isReady || !startChannel(std::move(socket), *session).ok())
+    return seekAt(Clock::now() + (at.isHere ? kKnockAgain : kKnockFarAgain));
   reactor_.cancel(search_.timer);
   search_.isOn = false;
-  hub_.secret = standbySecret(jobKey_);
+  hub_.secret = standbySecret(jobKey_, at.standby);
   for (const SharedFrame& each : all) (void)insist([&] { channel_->send(each); });
   // What this hub is the first to be asked for, no earlier one can have ended.
   search_.firstResult = resultsBefore(place_.neighbours[search_.next].rank);
@@ -226,8 +321,9 @@ std::vector<SharedFrame> MemberLink::allToSay() const {
   const auto say = [&all](auto&& words) { all.push_back(shared(words)); };
   const Identity& process = processIdentity();
   Encoder own = frame(Frame::kReturn);
-  own.number(static_cast<std::int32_t>(rank_)).raw({reinterpret_cast<const char*>(process.data()), process.size()});
-  own.text(search_.after).number(static_cast<std::uint32_t>(memory_.gone.size()));
+  own.number(static_cast<std::int32_t>(rank_)).number(static_cast<std::uint8_t>(leaving_));
+  own.raw({reinterpret_cast<const char*>(process.data()), process.size()});
+  own.text(search_.after).ranks(memory_.counting).number(static_cast<std::uint32_t>(memory_.gone.size()));
   for (const auto& [rank, gone] : memory_.gone) {
     const bool isOld = Clock::now() - gone.since >= kConsequenceTime;
     own.number(static_cast<std::int32_t>(rank));

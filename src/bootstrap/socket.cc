@@ -76,6 +76,18 @@ struct Lookup {
   }
 };
 
+// end: getsockname or getpeername.
+std::optional<Address> addressAt(int fd, int (*end)(int, sockaddr*, socklen_t*)) {
+  sockaddr_storage storage{};
+  socklen_t bytes = sizeof storage;
+  (void)end(fd, reinterpret_cast<sockaddr*>(&storage), &bytes);
+  return network::addressOf(reinterpret_cast<const sockaddr*>(&storage));
+}
+
+std::optional<Address> unlessLoopback(std::optional<Address> address) {
+  return address.has_value() && !address->isLoopback() ? address : std::nullopt;
+}
+
 // Where they cannot be listed, ranks of this process alone find it.
 std::vector<Place> ownPlaces() {
   std::vector<Place> own;
@@ -183,12 +195,12 @@ Socket connectTo(const Address& address, std::uint16_t port, Clock::time_point d
 }
 
 std::string peerOf(int fd) {
-  sockaddr_storage peer{};
-  socklen_t bytes = sizeof peer;
-  (void)::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &bytes);
-  const auto address = network::addressOf(reinterpret_cast<const sockaddr*>(&peer));
+  const std::optional<Address> address = addressAt(fd, ::getpeername);
   return address.has_value() ? address->text() : "this host";
 }
+
+std::optional<Address> ownAddressOf(int fd) { return unlessLoopback(addressAt(fd, ::getsockname)); }
+std::optional<Address> peerAddressOf(int fd) { return unlessLoopback(addressAt(fd, ::getpeername)); }
 
 void tune(int fd) {
   setOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);

@@ -47,6 +47,9 @@ Socket connectTo(const Address& address, std::uint16_t port, Clock::time_point d
 
 // The address at the other end, for messages.
 std::string peerOf(int fd);
+// At this end of a connection, or at the other one; nothing: it leads to this very host.
+std::optional<Address> ownAddressOf(int fd);
+std::optional<Address> peerAddressOf(int fd);
 
 // No delay; a host that is silent for KOLO_SILENCE_MS is noticed.
 void tune(int fd);

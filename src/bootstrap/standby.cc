@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/insist.h"
+#include "base/settings.h"
 #include "bootstrap/process_info.h"
 
 namespace kolo::bootstrap {
@@ -30,7 +31,14 @@ bool isOwnerOver(const std::string& name) { return ::kill(ownerOf(name), 0) != 0
 
 }  // namespace
 
-Secret standbySecret(const Secret& jobKey) { return expand(jobKey, "kolo standby"); }
+Tag tagOfStandby(const std::string& name) { return tagOf(expand({}, "kolo standby: " + name)); }
+
+Secret standbySecret(const Secret& jobKey, const std::string& name) {
+  Secret secret = expand(jobKey, "kolo standby");
+  const Tag tag = tagOfStandby(name);
+  std::copy(tag.begin(), tag.end(), secret.begin());
+  return secret;
+}
 
 Socket listenByName(std::string& name) {
   std::array<unsigned char, 16> drawn;
@@ -66,6 +74,24 @@ Socket knock(const std::string& name, int& errnum) {
   return errnum == 0 ? std::move(socket) : Socket();
 }
 
+Socket reach(const Neighbour& rank, int& errnum) {
+  if (rank.isHere) return knock(rank.standby, errnum);
+  const std::optional<Address> address = network::parseAddress(rank.address);
+  errnum = EHOSTUNREACH;
+  if (!address.has_value() || rank.port == 0) return {};
+  Socket socket = network::socketForDial(address->isV6 ? AF_INET6 : AF_INET);
+  errnum = socket.valid() ? 0 : errno;
+  if (errnum != 0) return {};
+  tune(socket.fd());
+  errnum = network::startConnecting(socket, *address, rank.port);
+  return errnum == 0 ? std::move(socket) : Socket();
+}
+
+std::chrono::milliseconds silence() {
+  return std::max<std::chrono::milliseconds>(kLongestKnock,
+                                             std::chrono::milliseconds(settings::integer("KOLO_SILENCE_MS")));
+}
+
 bool isGone(const Neighbour& rank) {
   int errnum = 0;
   (void)knock(rank.standby, errnum);
@@ -78,8 +104,9 @@ Status Knock::start() {
   hello.share = exchange_.share();
   hello_ = encode(hello);
   talk_.say(hello_.data(), hello_.size());
-  (void)talk_.flush();  // a few bytes into an empty buffer
-  return reactor_.add(talk_.fd(), shared_from_this());
+  KOLO_TRY(reactor_.add(talk_.fd(), shared_from_this()));
+  reactor_.watch(talk_.fd(), true, true);  // writable as soon as it is connected
+  return {};
 }
 
 void Knock::drop() {
@@ -88,27 +115,57 @@ void Knock::drop() {
   over_ = nullptr;
 }
 
+// Connected, or not; and then the hello, a few bytes into an empty buffer.
+void Knock::onWritable() {
+  if (over_ == nullptr || word_ != Word::kNone) return;
+  const int errnum = network::connected(talk_.socket());
+  sockaddr_storage at{};
+  socklen_t bytes = sizeof at;
+  const bool isTcp =
+      ::getsockname(talk_.fd(), reinterpret_cast<sockaddr*>(&at), &bytes) == 0 && at.ss_family != AF_UNIX;
+  bytes = sizeof at;
+  const bool isThere = ::getpeername(talk_.fd(), reinterpret_cast<sockaddr*>(&at), &bytes) == 0;
+  if (errnum == 0 && isTcp && !isThere && errno == ENOTCONN) return;  // not yet: events are hints
+  // One that ends a connection which it has not taken is about to close.
+  const bool isAnswer = errnum == 0 || errnum == ECONNRESET || !isTcp;
+  word_ = isAnswer ? Word::kConnected : errnum == ECONNREFUSED ? Word::kClosed : Word::kSilent;
+  if (errnum != 0 || !talk_.flush()) return end(false);
+  reactor_.watch(talk_.fd(), true, false);
+}
+
+// What the standby's process answers. False: it is over.
+bool Knock::hear(const std::string& bytes) {
+  ServerHello theirs;
+  if (!decode(bytes, theirs)) return false;
+  if (theirs.protocol != kProtocol) {  // a process of another version has the port now
+    word_ = Word::kClosed;
+    return false;
+  }
+  word_ = theirs.reply == Reply::kOk ? Word::kHub : theirs.reply == Reply::kUnknownJob ? Word::kClosed : Word::kOpen;
+  if (theirs.reply != Reply::kOk || isLook_) return false;
+  session_.emplace(Session::Side::kClient, exchange_, theirs.share, hello_, bytes);
+  const std::string proof = session_->prove();
+  talk_.say(proof.data(), proof.size());
+  return talk_.flush();
+}
+
 // False: it is over.
 bool Knock::goesOn() {
   if (!session_.has_value()) {
     if (!talk_.hear(sizeof(ServerHello))) return talk_.failed() == 0;
     const std::string bytes(talk_.heardText());
     talk_.forget();
-    isAnswered_ = true;
-    ServerHello theirs;
-    if (!decode(bytes, theirs) || theirs.protocol != kProtocol || theirs.reply != Reply::kOk) return false;
-    session_.emplace(Session::Side::kClient, exchange_, theirs.share, hello_, bytes);
-    const std::string proof = session_->prove();
-    talk_.say(proof.data(), proof.size());
-    if (!talk_.flush()) return false;
+    if (!hear(bytes)) return false;
   }
   if (!talk_.hear(Session::kProofBytes)) return talk_.failed() == 0;
   end(session_->check(talk_.heardText()) == Reply::kOk);
   return true;
 }
 
+// Before it is connected there is nothing to read, or its end, which onWritable() is told of as well.
 void Knock::onReadable() {
-  if (over_ != nullptr && !goesOn()) end(false);
+  if (word_ == Word::kNone) onWritable();
+  if (over_ != nullptr && word_ != Word::kNone && !goesOn()) end(false);
 }
 
 void Knock::end(bool isProven) {

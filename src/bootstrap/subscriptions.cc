@@ -55,7 +55,7 @@ void Subscriptions::died(const Failure& failure) {
     if (std::binary_search(subscription.members.begin(), subscription.members.end(), failure.rank))
       concerned.push_back(key);
   }
-  deaths_.emplace(failure.rank, failure);  // from here on nothing needs memory
+  if (failure.isDeath) deaths_.emplace(failure.rank, failure);  // from here on nothing needs memory
   for (const std::uint64_t key : concerned) deliver(key, failure);
 }
 

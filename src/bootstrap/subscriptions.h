@@ -46,8 +46,8 @@ class Subscriptions {
   bool has(std::uint64_t family) const;
   void clear();
 
-  // A rank has died: tells all subscriptions that have it as a member, once. This and reported() may be called again
-  // after they have found no memory.
+  // A rank has died: tells all subscriptions that have it as a member, once. Or it is silent, which is no death, and
+  // not told to those that come later. This and reported() may be called again after they have found no memory.
   void died(const Failure& failure);
   // isKept: until this rank subscribes to the key, if it has not.
   void reported(std::uint64_t key, const Failure& failure, bool isKept);

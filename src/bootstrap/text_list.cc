@@ -56,15 +56,15 @@ void TextList::addDifference(std::string_view text) {
 namespace {
 
 // Goes through a list of `count` texts: piece(bytes as in the text before, other bytes), in order, and text(repeats)
-// behind each. False: it is none. It needs no memory.
+// behind each. False: it is none, or a text is too long. It needs no memory.
 template <class Piece, class Text>
-bool walk(Decoder& decoder, std::size_t count, Piece piece, Text text) {
+bool walk(Decoder& decoder, std::size_t count, std::size_t mostBytes, Piece piece, Text text) {
   std::size_t previous = 0;
   for (std::size_t i = 0; i < count;) {
     const auto repeats = decoder.number<std::uint32_t>();
     const std::size_t size = decoder.number<std::uint32_t>();
     const bool isShared = size <= kMostSharedBytes;
-    if (repeats == 0 || repeats > count - i || (!isShared && repeats != 1) || size > kMaxBlobBytes) return false;
+    if (repeats == 0 || repeats > count - i || (!isShared && repeats != 1) || size > mostBytes) return false;
     for (std::size_t made = 0; made < size;) {
       const std::size_t same = decoder.number<std::uint16_t>();
       const std::string_view other = decoder.raw(decoder.number<std::uint16_t>());
@@ -84,10 +84,10 @@ bool walk(Decoder& decoder, std::size_t count, Piece piece, Text text) {
 
 bool isTextList(Decoder& decoder, std::size_t count) {
   return walk(
-      decoder, count, [](std::size_t, std::string_view) {}, [](std::uint32_t) {});
+      decoder, count, kMaxBlobBytes, [](std::size_t, std::string_view) {}, [](std::uint32_t) {});
 }
 
-bool readTexts(Decoder& decoder, std::span<std::string> texts) {
+bool readTexts(Decoder& decoder, std::span<std::string> texts, std::size_t mostBytes) {
   std::string_view previous;
   std::string text;
   std::size_t i = 0;
@@ -95,7 +95,7 @@ bool readTexts(Decoder& decoder, std::span<std::string> texts) {
     if (same != 0) text.append(previous.substr(text.size(), same));
     text.append(other);
   };
-  return walk(decoder, texts.size(), addPiece, [&](std::uint32_t repeats) {
+  return walk(decoder, texts.size(), mostBytes, addPiece, [&](std::uint32_t repeats) {
     for (std::uint32_t copy = 0; copy < repeats; ++copy) texts[i++] = text;
     previous = texts[i - 1];
     text.clear();

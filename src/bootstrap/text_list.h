@@ -34,7 +34,7 @@ class TextList {
 
 // Whether a list of so many texts follows, which is passed over. It makes none of them.
 bool isTextList(Decoder& decoder, std::size_t count);
-// Reads so many texts of a list. False: it is none, or the number is another one.
-bool readTexts(Decoder& decoder, std::span<std::string> texts);
+// Reads so many texts of a list. False: it is none, or the number is another one, or a text has more than mostBytes.
+bool readTexts(Decoder& decoder, std::span<std::string> texts, std::size_t mostBytes = kMaxBlobBytes);
 
 }  // namespace kolo::bootstrap

@@ -31,7 +31,7 @@ namespace kolo::bootstrap {
 
 using network::KeyExchange;
 
-constexpr std::uint16_t kProtocol = 8;
+constexpr std::uint16_t kProtocol = 10;
 constexpr std::size_t kSecretBytes = 32;
 constexpr std::size_t kTagBytes = 16;
 constexpr std::size_t kMaxBlobBytes = 1u << 20;
@@ -53,8 +53,9 @@ Secret expand(const Secret& secret, std::string_view label);
 // Names the job on the wire.
 Tag tagOf(const Secret& secret);
 
-// kOutOfFiles: the hub's process has no descriptor for the connection. It may have one later.
-enum class Reply : std::uint8_t { kOk = 0, kUnknownJob = 1, kWrongSecret = 2, kOutOfFiles = 3 };
+// kOutOfFiles: the hub's process has no descriptor for the connection. It may have one later. kNoHub: the standby that
+// was named (standby.h) is open, and takes no rank: it has no hub, or is that of the hub itself.
+enum class Reply : std::uint8_t { kOk = 0, kUnknownJob = 1, kWrongSecret = 2, kOutOfFiles = 3, kNoHub = 4 };
 
 static_assert(std::endian::native == std::endian::little, "hellos are sent as they stand in memory");
 
@@ -188,7 +189,9 @@ class Decoder {
 // The first byte of every frame.
 enum class Frame : std::uint8_t {
   // rank -> hub
-  kJoin = 1,       // rank, ranks, version, pid, ms left to join, ms in all, processId, place, standby's name, host
+  // rank, ranks, version, pid, ms left to join, ms in all, processId, place, network stack, standby's name, address,
+  // whether the user gave that, port, the hub's address for this rank, why there is no name or port, host
+  kJoin = 1,
   kGather = 2,     // key, sequence, result heard last before an earlier hub was asked, index, timeoutMs, members, blob
   kWithdraw = 3,   // key, sequence, index
   kSubscribe = 4,  // family
@@ -198,11 +201,14 @@ enum class Frame : std::uint8_t {
   kAsk = 8,          // key, number of the question, rank asked, question
   kAnswer = 9,       // rank that asked, number of the question, answer
   kDecline = 10,     // rank, ranks, pid, host, why: it will not join, though the others wait for it
-  kReturn = 11,      // rank, processId, the hub's end in words, count, (rank gone, kHasLeft..., farewell, known)...
+  // rank, 1: it has left, processId, the hub's end in words, ranks that count, count, (rank gone, kHasLeft...,
+  // farewell, known)...
+  kReturn = 11,
   kResult = 12,  // of an earlier hub: key, sequence, number, code, message, members, first index, count, list of blobs
   kFinished = 13,        // -: that was all that a rank brings which returns
   kReadsBillboard = 14,  // -: it has opened the billboard (billboard.h)
   kRead = 15,            // number of the last frame on the billboard that it has read
+  kVoted = 16,           // number of the vote: this rank takes those that it names for dead, with any hub
   // hub -> rank
   kWelcome = 32,       // the hub's pid, host, the job's key, ranks that live in its process
   kRefused = 33,       // code, message
@@ -215,14 +221,17 @@ enum class Frame : std::uint8_t {
   kAsked = 40,         // key, rank that asks, number of the question, question
   kAnswered = 41,      // number of the question, rank that answers, answer
   kHostKnows = 42,     // the failure that a rank in the hub's process knows of
-  kNeighbours = 43,    // ranks, whether all are in the hub's place, count, (rank, pid, standby's name)...
+  kNeighbours = 43,    // ranks, list of (place, host, address, port, pid, standby's name) of the hub, and of each rank
   kReturned = 44,      // the new hub's pid, host, ranks that live in its process
   kWithdrawn = 45,     // key, sequence: what was sent before of this exchange answers an earlier part in it
   kBillboard = 46,     // the hub's pid, the number of the billboard's file there, what the file begins with
   kOnBillboard = 47,   // a frame on the billboard: number, place, bytes, key
+  kCounting = 48,      // the ranks of which more than half have to be together where some are silent
+  kCutOff = 49,        // why: not so many are, and this hub goes on with none
+  kVote = 50,          // its number, count, (rank that is to count as dead, farewell, known)...
 };
 
-constexpr std::size_t kFrameKinds = 48;
+constexpr std::size_t kFrameKinds = 51;
 
 // Bits of kReturn, of a rank that is gone: in good order; longer ago than kConsequenceTime.
 constexpr std::uint8_t kHasLeft = 1, kIsOld = 2;

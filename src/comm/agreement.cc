@@ -113,7 +113,7 @@ Result<Agreement> agreeOrThrow(Communicator& communicator, const std::vector<int
     agreement.ranks = livingRanks(communicator, excluded);
     if (!std::binary_search(agreement.ranks.begin(), agreement.ranks.end(), communicator.rank())) {
       return error(koloUnreachable, "rank {} counts as dead on the other ranks of communicator {}: {}",
-                   communicator.rank(), communicator.options().name, failures.status().message());
+                   communicator.rank(), communicator.options().name, failures.ownDeath().message());
     }
     // By those that have died behind that, too: other ranks may have heard of the former before the latter.
     const std::shared_ptr<bootstrap::Interrupt> interrupt = failures.interruptFor(ranksBut(communicator, excluded, {}));

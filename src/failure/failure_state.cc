@@ -40,6 +40,11 @@ std::vector<int> FailureState::dead() const {
   return ranks;
 }
 
+Status FailureState::ownDeath() const {
+  const std::lock_guard lock(mutex_);
+  return ownDeath_;
+}
+
 std::vector<int> FailureState::acknowledge() {
   std::vector<int> ranks = dead();
   const std::lock_guard lock(mutex_);
@@ -63,6 +68,7 @@ void FailureState::hear(const bootstrap::Failure& failure) {
     const std::lock_guard lock(mutex_);  // who sees a death sees the failure, too
     if (isOfMember) reported_[static_cast<std::size_t>(at)] = true;
     if (isOfMember && failure.isDeath) dead_[static_cast<std::size_t>(at)] = true;
+    if (isOfMember && failure.isDeath && at == membership_.rank) ownDeath_ = failure.why;
     recordLocked(mine);
   }
   if (!failure.isDeath) interrupt_->raise(mine.why);

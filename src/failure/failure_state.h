@@ -31,6 +31,8 @@ class FailureState {
   bool isSet() const { return stop_.load(std::memory_order_acquire) != 0; }  // [stop]
   // The failure that ended the communicator, or success.
   Status status() const;
+  // Why this rank counts as dead on the other ranks; success: it does not, as far as it knows.
+  Status ownDeath() const;
   // Records the failure and tells all ranks. The first one counts.
   void fail(const bootstrap::Failure& failure);
   // Records what the control plane says of another rank, or of this one.
@@ -70,7 +72,7 @@ class FailureState {
   const std::shared_ptr<bootstrap::Interrupt> abortInterrupt_ = std::make_shared<bootstrap::Interrupt>();
   std::atomic<std::uint32_t> stop_{0};
   mutable std::mutex mutex_;  // of what follows
-  Status first_;
+  Status first_, ownDeath_;
   std::vector<bool> reported_, dead_;  // by rank
   int acknowledged_ = 0;
   std::vector<Status> givenUp_;                     // by rank: why; success: it has not given up

@@ -3,7 +3,7 @@
 
 usage: check_network.py CASES KOLO_PERF KOLO_NETWORK_RANK [CASE...]
 
-CASES is collectives, traps, failures, rendezvous or scarce. The exit status is 77 where namespaces cannot be made; the last line says why.
+CASES is collectives, traps, failures, succession, rendezvous or scarce. The exit status is 77 where namespaces cannot be made; the last line says why.
 """
 import sys
 

@@ -8,6 +8,7 @@
  * network_rank loop BYTES N    so many all-reduces of so many bytes
  * network_rank windows BYTES N so many messages of so many bytes from each rank to the next, from window to window
  * network_rank circle          each rank waits for a message of the next one, which none sends
+ * network_rank outlive         all-reduces over and over, without the ranks that end meanwhile, down to the last one
  *
  * Every role says "joined" once it has a communicator, "done" at the end, or "failed CODE MS MESSAGE", with the
  * monotonic clock's milliseconds, and then destroys the communicator as a program would; and "left" after that.
@@ -154,6 +155,26 @@ static int windows(size_t bytes, int times) {
          !failed(koloMemFree(out)) && !failed(koloMemFree(in));
 }
 
+/* Says "N are together" as soon as so many have added up, and "lost MS MESSAGE" when that fails. */
+static int outlive(void) {
+  for (;;) {
+    int one = 1, sum = 0;
+    koloResult_t result = koloAllReduce(&one, &sum, 1, koloInt32, koloSum, comm, NULL);
+    if (result == koloSuccess) printf("%d are together\n", sum);
+    while (result == koloSuccess && ranks > 1) {
+      if (sum != ranks) wrong("a sum", 0);
+      result = koloAllReduce(&one, &sum, 1, koloInt32, koloSum, comm, NULL);
+    }
+    if (result == koloSuccess) return 1;
+    printf("lost %lld %s\n", now_ms(), koloGetLastError(NULL));
+    koloComm_t rest;
+    if (failed(koloCommShrink(comm, NULL, 0, &rest, NULL))) return 0;
+    koloCommDestroy(comm);
+    comm = rest;
+    koloCommCount(comm, &ranks);
+  }
+}
+
 static int threads(void) {
   koloComm_t comms[3];
   int one = 1, sums[3] = {0, 0, 0}, goes;
@@ -187,6 +208,7 @@ int main(int argc, char** argv) {
   if (strcmp(role, "loop") == 0 && argc == 4) well = loop(strtoull(argv[2], NULL, 10), atoi(argv[3]));
   if (strcmp(role, "windows") == 0 && argc == 4) well = windows(strtoull(argv[2], NULL, 10), atoi(argv[3]));
   if (strcmp(role, "circle") == 0) well = circle();
+  if (strcmp(role, "outlive") == 0) well = outlive();
   if (well) puts("done");
   koloCommDestroy(comm);
   return puts("left") < 0;

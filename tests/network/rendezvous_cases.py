@@ -94,6 +94,14 @@ class Rendezvous(Case):
         self.doCleanups()
         self.expect_done(self.through_firewalls(KOLO_PORT_RANGE="18000-18005", KOLO_ROOT="")[1])
 
+    def test_through_a_firewall_that_lets_as_many_ports_through_as_data_needs(self):
+        for ports, root in (("18000-18001", "10.77.0.1:18005"), ("18000-18002", "")):  # without a root, rank 0 has one more
+            with self.subTest(ports=ports):
+                ranks = self.through_firewalls(KOLO_PORT_RANGE=ports, KOLO_ROOT=root)[1]
+                self.expect_done(ranks)
+                self.assertRegex(ranks[0].output(), f"no other process can take the place of .*KOLO_PORT_RANGE={ports}")
+                self.doCleanups()
+
     def test_through_a_firewall_that_does_not_let_them_through(self):
         since, ranks = self.through_firewalls(KOLO_ROOT="", KOLO_INIT_TIMEOUT_MS="1500")
         for rank in range(2, 6):

@@ -90,6 +90,10 @@ class Watchdog {
     for (const Place& place : places) {
       if (const char* where = place.where) std::fprintf(stderr, "  %s (rank %d)\n", where, place.rank.load());
     }
+    std::fflush(stderr);
+    const std::string stacks = "command -v gdb > /dev/null && timeout 60 gdb -p " + std::to_string(::getpid()) +
+                               " -batch -ex 'thread apply all backtrace 20' 2> /dev/null | grep '^#\\|^Thread' >&2";
+    if (std::system(stacks.c_str()) != 0) std::fprintf(stderr, "  gdb shows no stacks, if it is there\n");
     // What failed before, which Catch has printed into the buffer of standard output; unless a thread that hangs holds
     // its lock.
     alarm(2);

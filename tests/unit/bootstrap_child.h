@@ -33,12 +33,16 @@ inline koloUniqueId unhex(const std::string& text) {
 // bootstrap_failure_test.cc. It writes lines to `out`.
 class Child {
  public:
-  Child(const std::string& role, int rank, int ranks, const std::string& id) {
+  // isElsewhere: in a place of its own, as on another host (standby.h): in its own namespace of users.
+  Child(const std::string& role, int rank, int ranks, const std::string& id, bool isElsewhere = false) {
     int ends[2];
     REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
-    const std::vector<std::string> environment = {"CHILD_ROLE=" + role, fmt::format("CHILD_RANK={}", rank),
-                                                  fmt::format("CHILD_RANKS={}", ranks), "CHILD_ID=" + id,
-                                                  fmt::format("CHILD_OUT={}", ends[1])};
+    const std::vector<std::string> environment = {"CHILD_ROLE=" + role,
+                                                  fmt::format("CHILD_RANK={}", rank),
+                                                  fmt::format("CHILD_RANKS={}", ranks),
+                                                  "CHILD_ID=" + id,
+                                                  fmt::format("CHILD_OUT={}", ends[1]),
+                                                  fmt::format("CHILD_IS_ELSEWHERE={}", isElsewhere ? 1 : 0)};
     std::vector<char*> envp;
     for (char** each = environ; *each != nullptr; ++each) envp.push_back(*each);
     for (const std::string& each : environment) envp.push_back(const_cast<char*>(each.c_str()));

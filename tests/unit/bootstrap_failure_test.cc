@@ -1,5 +1,6 @@
 // Deaths, reported failures and farewells. Ranks are threads of this process, and processes of their own where one has
 // to die.
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,6 +43,7 @@ TEST_CASE("a rank in a process of its own", "[.child]") {
     std::fputs((text + "\n").c_str(), out);
     std::fflush(out);
   };
+  if (childVariable("CHILD_IS_ELSEWHERE") == "1" && ::unshare(CLONE_NEWUSER) != 0) return say("no place");
   koloUniqueId id = unhex(childVariable("CHILD_ID"));
   if (role == "hub at the root") {
     const IdContents root = contentsOf(id);

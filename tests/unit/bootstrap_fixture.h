@@ -2,6 +2,7 @@
 #pragma once
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <condition_variable>
@@ -38,6 +39,21 @@ inline IdContents contentsOf(const koloUniqueId& id) {
   Result<IdContents> contents = decodeId(id);
   REQUIRE(contents.ok());
   return contents.take();
+}
+
+inline bool isFree(int port) {
+  std::uint16_t chosen = 0;
+  return listenOn({}, static_cast<std::uint16_t>(port), chosen).ok();
+}
+
+// The first of so many neighbours that are free now, below the range from which the kernel chooses.
+inline int freePorts(int count) {
+  for (int first = 20000 + ::getpid() % 10000;; first += count) {
+    REQUIRE(first < 32000);
+    int free = 0;
+    while (free < count && isFree(first + free)) ++free;
+    if (free == count) return first;
+  }
 }
 
 template <class Function>
@@ -102,7 +118,8 @@ class Inbox {
 
 // The join of a rank that exists only in a test.
 inline std::string rawJoin(int rank, int ranks, std::uint32_t version, std::uint64_t place = 0,
-                           std::string_view standby = "") {
+                           std::string_view standby = "", std::string_view address = "", std::uint16_t port = 0,
+                           std::string_view reached = "", std::uint64_t stack = stackIdentity(), bool isGiven = false) {
   return frame(Frame::kJoin)
       .number(std::int32_t{rank})
       .number(std::int32_t{ranks})
@@ -112,7 +129,13 @@ inline std::string rawJoin(int rank, int ranks, std::uint32_t version, std::uint
       .number(std::uint32_t{5000})
       .raw(std::string(16, 'x'))
       .number(place)
+      .number(stack)
       .text(standby)
+      .text(address)
+      .number(std::uint8_t{isGiven})
+      .number(port)
+      .text(reached)
+      .text("")
       .text("elsewhere")
       .take();
 }

@@ -274,35 +274,22 @@ TEST_CASE("where ranks meet by a launcher's word is a port that the user allows"
 }
 
 TEST_CASE("listeners take the ports of a range, each another one, and say when there is none left", "[bootstrap]") {
-  // Neighbours that are free now, below the range from which the kernel chooses.
-  for (int first = 20000 + ::getpid() % 10000;; first += 3) {
-    REQUIRE(first < 32000);
-    std::uint16_t chosen[3] = {};
-    {
-      const Environment environment(Variables{{"KOLO_PORT_RANGE", ""}});
-      std::vector<Socket> probes;
-      for (int i = 0; i < 3; ++i) {
-        Result<Socket> probe = listenOn({}, static_cast<std::uint16_t>(first + i), chosen[i]);
-        if (probe.ok()) probes.push_back(probe.take());
-      }
-      if (probes.size() < 3) continue;
-    }
-    const std::string range = fmt::format("{}-{}", first, first + 2);
-    const Environment environment(Variables{{"KOLO_PORT_RANGE", range}});
-    std::vector<Socket> listeners;
-    for (std::uint16_t& port : chosen) {
-      Result<Socket> listener = listenOn({}, 0, port);
-      REQUIRE(listener.status().message() == "");
-      listeners.push_back(listener.take());
-    }
-    std::sort(std::begin(chosen), std::end(chosen));
-    for (int i = 0; i < 3; ++i) CHECK(chosen[i] == first + i);
-    std::uint16_t none = 0;
-    const Status full = listenOn({}, 0, none).status();
-    CHECK(full.code() == koloSystemError);
-    CHECK(contains(full.message(), "all 3 ports of KOLO_PORT_RANGE=" + range));
-    return;
+  const int first = freePorts(3);
+  const std::string range = fmt::format("{}-{}", first, first + 2);
+  const Environment environment(Variables{{"KOLO_PORT_RANGE", range}});
+  std::uint16_t chosen[3] = {};
+  std::vector<Socket> listeners;
+  for (std::uint16_t& port : chosen) {
+    Result<Socket> listener = listenOn({}, 0, port);
+    REQUIRE(listener.status().message() == "");
+    listeners.push_back(listener.take());
   }
+  std::sort(std::begin(chosen), std::end(chosen));
+  for (int i = 0; i < 3; ++i) CHECK(chosen[i] == first + i);
+  std::uint16_t none = 0;
+  const Status full = listenOn({}, 0, none).status();
+  CHECK(full.code() == koloSystemError);
+  CHECK(contains(full.message(), "all 3 ports of KOLO_PORT_RANGE=" + range));
 }
 
 TEST_CASE("half-set and malformed launcher variables are named", "[bootstrap]") {

@@ -1,6 +1,7 @@
 // What follows the end of a hub: ranks of its host return to another one, ask again, and give what only they have. Most
 // ranks here are connections of the test's own, which say what a rank says, in an order that real ones have seldom.
 #include <dirent.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -23,6 +24,7 @@
 #include "bootstrap_child.h"
 #include "bootstrap_fixture.h"
 #include "network/talk.h"
+#include "support/settings_scope.h"
 
 using namespace kolo;
 using namespace kolo::bootstrap;
@@ -41,9 +43,9 @@ struct Told {
 // The hub that takes the place of an earlier one, for ranks 0 to n - 1.
 class NextHub {
  public:
-  explicit NextHub(int ranks, bool isWhole = true) {
+  explicit NextHub(int ranks, bool isPastSilence = false) {
     randombytes_buf(secret.data(), secret.size());
-    Succession succession{ranks, isWhole, {}};
+    Succession succession{ranks, {}, 0, isPastSilence};
     for (int rank = 0; rank < ranks; ++rank)
       succession.neighbours.push_back({rank, static_cast<std::uint32_t>(::getpid()), ""});
     set(succession);
@@ -55,13 +57,15 @@ class NextHub {
   }
 
   Secret secret{};
+  int ranks = 0;
   std::shared_ptr<Standby> standby;
 
  private:
   void set(Succession succession) {
+    ranks = succession.ranks;
     Reactor& reactor = *Reactor::get().value();
-    REQUIRE(reactor.call([&] { standby = Standby::open(reactor); }));
-    REQUIRE(standby != nullptr);
+    REQUIRE(reactor.call([&] { standby = Standby::open(reactor, Standby::Reach::kEverywhere).standby; }));
+    REQUIRE((standby != nullptr && standby->port() != 0));
     for (Neighbour& each : succession.neighbours) {
       if (each.standby.empty()) each.standby = standby->name();
     }
@@ -73,8 +77,8 @@ class NextHub {
 
 class RawRank {
  public:
-  RawRank(const NextHub& hub, int rank) : RawRank(knockAt(hub), hub.secret, rank) {}
-  RawRank(Socket socket, const Secret& secret, int rank) : rank_(rank) {
+  RawRank(const NextHub& hub, int rank) : RawRank(knockAt(hub), hub.secret, rank, hub.ranks) {}
+  RawRank(Socket socket, const Secret& secret, int rank, int ranks = 0) : rank_(rank), ranks_(ranks) {
     network::Talk talk(std::move(socket));
     const KeyExchange exchange(secret);
     ClientHello hello;
@@ -95,11 +99,37 @@ class RawRank {
     REQUIRE(session_->check(talk.heardText()) == Reply::kOk);
     socket_ = talk.takeSocket();
   }
+  // As a rank of another host, of which the kernel does not say who it is.
+  static RawRank fromAfar(const NextHub& hub, int rank) {
+    int errnum = 0;
+    Socket socket = connectTo(kLoopback, hub.standby->port(), Clock::now() + kSoon, errnum);
+    REQUIRE(errnum == 0);
+    return {std::move(socket), hub.secret, rank, hub.ranks};
+  }
   RawRank& joins(int ranks) { return tell(rawJoin(rank_, ranks, KOLO_VERSION_CODE, placeIdentity(), "nobody's")); }
+  // As from another host, with this standby there.
+  RawRank& joinsFromAfar(int ranks, const Standby& standby) {
+    return tell(rawJoin(rank_, ranks, KOLO_VERSION_CODE, 4711, standby.name(), "127.0.0.1", standby.port()));
+  }
+  // Whether the hub that it has joined can have a successor.
+  bool hearsOfStandbys() {
+    for (;;) {
+      const std::optional<std::string> plain = next();
+      REQUIRE(plain.has_value());
+      const auto kind = static_cast<Frame>(plain->front());
+      if (kind == Frame::kNeighbours || kind == Frame::kWelcome) return kind == Frame::kNeighbours;
+    }
+  }
   // That it is back, and which rank has left in good order, or ended otherwise, as far as it knows.
-  RawRank& returns(int gone = -1, std::uint8_t how = kHasLeft) {
+  RawRank& returns(int gone = -1, std::uint8_t how = kHasLeft, const std::vector<int>& counting = {},
+                   bool hasLeft = false) {
     Encoder words = frame(Frame::kReturn);
-    words.number(std::int32_t{rank_}).raw(std::string(16, 'p')).text("").number(std::uint32_t{gone >= 0 ? 1u : 0u});
+    words.number(std::int32_t{rank_})
+        .number(static_cast<std::uint8_t>(hasLeft))
+        .raw(std::string(16, 'p'))
+        .text("")
+        .ranks(counting.empty() ? upTo(ranks_) : counting);
+    words.number(std::uint32_t{gone >= 0 ? 1u : 0u});
     if (gone >= 0) words.number(std::int32_t{gone}).number(how).text("it said goodbye").text("");
     return tell(words.take());
   }
@@ -167,8 +197,30 @@ class RawRank {
       return std::accumulate(blobs.begin(), blobs.end(), std::string());
     }
   }
+  // Takes those for dead whom the next vote names, which are so many.
+  RawRank& votes(std::uint32_t named) {
+    const std::optional<std::string> asked = hear(Frame::kVote);
+    REQUIRE(asked.has_value());
+    Decoder decoder(*asked);
+    const auto number = decoder.number<std::uint64_t>();
+    CHECK(decoder.number<std::uint32_t>() == named);
+    return tell(frame(Frame::kVoted, number).take());
+  }
+  // Reads what has come, and takes those for dead whom votes name. Whether a frame of this kind was among it.
+  bool agreesUntil(Frame kind) {
+    while (hasNews() || !in_.empty()) {
+      const std::optional<std::string> plain = next();
+      const auto what = plain.has_value() ? static_cast<Frame>(plain->front()) : Frame{};
+      if (what == Frame::kVote) tell(frame(Frame::kVoted, Decoder(plain->substr(1)).number<std::uint64_t>()).take());
+      if (what == Frame::kCounting) counting.push_back(Decoder(plain->substr(1)).ranks(kMaxFrameBytes));
+      if (!plain.has_value() || what == kind) return plain.has_value();
+    }
+    return false;
+  }
   void ends() { socket_.close(); }
+  bool hasNews() const { return network::await(socket_.fd(), POLLIN, Clock::now()); }
   std::uint64_t settled = 0;  // as the last result says
+  std::vector<std::vector<int>> counting;
 
  private:
   static Socket knockAt(const NextHub& hub) {
@@ -196,6 +248,7 @@ class RawRank {
   }
 
   const int rank_;
+  int ranks_ = 0;  // of the job
   Socket socket_;
   std::unique_ptr<Session> session_;
   std::string in_;
@@ -251,6 +304,80 @@ class NameTaker {
   Socket listener_, first_;
 };
 
+// A host to which no way leads: a port that takes no connection. The kernel drops what comes.
+class SilentPort {
+ public:
+  SilentPort() : listener_(network::socketForDial(AF_INET)) {
+    sockaddr_storage address;
+    const socklen_t bytes = kLoopback.fill(0, address);
+    REQUIRE(::bind(listener_.fd(), reinterpret_cast<const sockaddr*>(&address), bytes) == 0);
+    REQUIRE(::listen(listener_.fd(), 0) == 0);
+    port = static_cast<std::uint16_t>(portOf(listener_.fd(), ::getsockname));
+    for (int errnum = 0; errnum == 0;) {
+      callers_.push_back(connectTo(kLoopback, port, Clock::now() + 100ms, errnum));
+      REQUIRE((errnum == 0 || errnum == ETIMEDOUT));
+    }
+  }
+  std::uint16_t port = 0;
+  // Nobody listens there any more.
+  void close() { listener_.close(); }
+
+ private:
+  Socket listener_;
+  std::vector<Socket> callers_;
+};
+
+// Another program that has the port of a standby now: it hears a hello, says this, and hangs up.
+class PortTaker {
+ public:
+  explicit PortTaker(std::string says) : listener_(network::socketForDial(AF_INET)), says_(std::move(says)) {
+    sockaddr_storage address;
+    const socklen_t bytes = kLoopback.fill(0, address);
+    REQUIRE(::bind(listener_.fd(), reinterpret_cast<const sockaddr*>(&address), bytes) == 0);
+    REQUIRE(::listen(listener_.fd(), SOMAXCONN) == 0);
+    port = static_cast<std::uint16_t>(portOf(listener_.fd(), ::getsockname));
+    thread_ = std::thread([this] {
+      while (!isOver_) serve();
+    });
+  }
+  ~PortTaker() {
+    isOver_ = true;
+    thread_.join();
+  }
+  PortTaker(const PortTaker&) = delete;
+  PortTaker& operator=(const PortTaker&) = delete;
+  std::uint16_t port = 0;
+
+ private:
+  void serve() {
+    if (!network::await(listener_.fd(), POLLIN, Clock::now() + 50ms)) return;
+    network::Talk talk(Socket(::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
+    if (!talk.socket().valid() || !talk.hearBy(sizeof(ClientHello), Clock::now() + kSoon)) return;
+    talk.say(says_.data(), says_.size());
+    (void)talk.flushBy(Clock::now() + kSoon);
+  }
+
+  Socket listener_;
+  const std::string says_;
+  std::atomic<bool> isOver_{false};
+  std::thread thread_;
+};
+
+// A rank of another host.
+Neighbour afar(int rank, std::uint16_t port, const std::string& standby = "elsewhere") {
+  return {rank, 4711, standby, false, "127.0.0.1", port, "elsewhere"};
+}
+// Of this process.
+Neighbour near(int rank) { return {rank, static_cast<std::uint32_t>(::getpid()), ""}; }
+
+std::shared_ptr<Standby> openStandby() {
+  std::shared_ptr<Standby> made;
+  Reactor& reactor = *Reactor::get().value();
+  REQUIRE(reactor.call([&] { made = Standby::open(reactor, Standby::Reach::kEverywhere).standby; }));
+  REQUIRE((made != nullptr && made->port() != 0));
+  return made;
+}
+
 // Copies of all connections of a process.
 std::vector<std::pair<int, Socket>> connectionsOf(int pid) {
   std::vector<std::pair<int, Socket>> all;  // by the port at the other end
@@ -293,6 +420,15 @@ int exchangesDone(const ControlPtr& a, const ControlPtr& b, std::uint64_t sequen
     done += all.ok() && all.value() == std::vector<std::string>{"0", "1"} ? 1 : 0;
   });
   return done;
+}
+
+// All take those for dead whom votes name. Whether the first of them hears such a frame soon.
+bool agreeUntil(const std::vector<RawRank*>& ranks, Frame kind) {
+  bool isHeard = false;
+  for (const auto until = Clock::now() + kSoon; !isHeard && Clock::now() < until; std::this_thread::sleep_for(1ms)) {
+    for (RawRank* const each : ranks) isHeard = (each->agreesUntil(kind) && each == ranks.front()) || isHeard;
+  }
+  return isHeard;
 }
 
 // This process gets no descriptor more.
@@ -361,7 +497,7 @@ TEST_CASE("a result that is gone with the rank that had it fails the request", "
 TEST_CASE("a result outlives a rank that has ended with the hub, and no death comes before it", "[bootstrap]") {
   const bool isThere = GENERATE(true, false);
   const auto own = static_cast<std::uint32_t>(::getpid());
-  const NextHub hub(Succession{3, true, {{0, endedPid(), "nobody's"}, {1, own, ""}, {2, own, ""}}});
+  const NextHub hub(Succession{3, {{0, endedPid(), "nobody's"}, {1, own, ""}, {2, own, ""}}});
   RawRank one(hub, 1), two(hub, 2);
   one.returns().asks(7, upTo(3), "x", true).isBack();
   REQUIRE(one.hear(Frame::kDeaths).has_value());
@@ -395,12 +531,15 @@ TEST_CASE("a result that is still to be brought comes before what was reported a
 
 TEST_CASE("a rank that an earlier hub had given up, and that lives, hears that it counts as dead", "[bootstrap]") {
   const bool isBackFirst = GENERATE(true, false);
-  const NextHub hub(2);
-  RawRank zero(hub, 0), one(hub, 1);
+  const NextHub hub(3);
+  RawRank zero(hub, 0), one(hub, 1), two(hub, 2);
+  two.returns().isBack();
+  REQUIRE(two.hear(Frame::kReturned).has_value());
   const auto tells = [&] {
-    zero.tell(frame(Frame::kReturn, std::int32_t{0})
+    zero.tell(frame(Frame::kReturn, std::int32_t{0}, std::uint8_t{0})
                   .raw(std::string(16, 'p'))
                   .text("")
+                  .ranks(upTo(3))
                   .number(std::uint32_t{1})
                   .number(std::int32_t{1})
                   .number(std::uint8_t{0})
@@ -413,9 +552,11 @@ TEST_CASE("a rank that an earlier hub had given up, and that lives, hears that i
   one.returns().isBack();
   REQUIRE(one.hear(Frame::kReturned).has_value());
   if (isBackFirst) tells();
-  const std::optional<std::string> news = one.hear(Frame::kDeaths);
-  REQUIRE(news.has_value());
-  CHECK(contains(*news, "rank 1 was silent"));
+  for (RawRank* const each : {&one, &two, &zero}) {  // not all knew
+    const std::optional<std::string> news = each->hear(Frame::kDeaths);
+    REQUIRE(news.has_value());
+    CHECK(contains(*news, "rank 1 was silent"));
+  }
 }
 
 TEST_CASE("of two ranks that have a result the second one gives it if the first one dies while it does",
@@ -545,7 +686,7 @@ TEST_CASE("a rank that returns and does not come to an end keeps no other from l
 TEST_CASE("the next hub takes a death of long ago for the cause of nothing that follows", "[bootstrap]") {
   const bool isOld = GENERATE(true, false);
   const auto own = static_cast<std::uint32_t>(::getpid());
-  const NextHub hub(Succession{3, true, {{0, own, ""}, {1, own, ""}, {2, endedPid(), "nobody's"}}});
+  const NextHub hub(Succession{3, {{0, own, ""}, {1, own, ""}, {2, endedPid(), "nobody's"}}});
   RawRank zero(hub, 0), one(hub, 1);
   for (RawRank* const each : {&zero, &one}) {
     each->returns(2, isOld ? kIsOld : std::uint8_t{0}).isBack();
@@ -615,7 +756,7 @@ TEST_CASE("a rank that has not returned is dead only if its standby is closed, a
   const auto own = static_cast<std::uint32_t>(::getpid());
   // Nobody listens by the names of ranks 1 and 2; rank 3 is silent.
   const NextHub hub(
-      Succession{4, true, {{0, own, ""}, {1, own + 1, "kolo-nobody-1"}, {2, own + 1, "kolo-nobody-2"}, {3, own, ""}}});
+      Succession{4, {{0, own, ""}, {1, own + 1, "kolo-nobody-1"}, {2, own + 1, "kolo-nobody-2"}, {3, own, ""}}});
   RawRank zero(hub, 0);
   zero.returns(1).isBack();
   const std::optional<std::string> deaths = zero.hear(Frame::kDeaths);
@@ -640,7 +781,7 @@ TEST_CASE("the name of a rank that has ended proves nothing in the hands of anot
                                fmt::format("kolo-{}-{}-busy", gone, ::geteuid()),
                                fmt::format("kolo-{}-{}-other user", own, ::geteuid() + 1)};
   const NameTaker silent(names[0], false), busy(names[1], true), other(names[2], false);
-  const NextHub hub(Succession{4, true, {{0, own, ""}, {1, gone, names[0]}, {2, gone, names[1]}, {3, own, names[2]}}});
+  const NextHub hub(Succession{4, {{0, own, ""}, {1, gone, names[0]}, {2, gone, names[1]}, {3, own, names[2]}}});
   RawRank zero(hub, 0);
   zero.returns().isBack();
   const std::optional<std::string> deaths = zero.hear(Frame::kDeaths);
@@ -711,28 +852,9 @@ TEST_CASE("a farewell waits until all that have lost a hub know of it", "[bootst
   CHECK(zero.hear(Frame::kFarewell).has_value());
 }
 
-TEST_CASE("ranks of one host of several exchange nothing without the hub, and hear of failures", "[bootstrap]") {
-  const NextHub hub(2, false);
-  RawRank zero(hub, 0), one(hub, 1);
-  zero.returns().tell(frame(Frame::kSubscribe).number(std::uint64_t{5}).take()).isBack();
-  zero.asks(1, upTo(2), "x", true);
-  CHECK(contains(zero.hearsResult(), "relayed the messages between the hosts has ended"));
-  one.returns().isBack().tell(frame(Frame::kReport)
-                                  .number(std::uint64_t{1})
-                                  .number(std::uint64_t{5})
-                                  .number(std::uint64_t{5})
-                                  .number(std::int32_t{koloAborted})
-                                  .number(std::int32_t{1})
-                                  .text("rank 1 gave up")
-                                  .take());
-  const std::optional<std::string> reported = zero.hear(Frame::kReported);
-  REQUIRE(reported.has_value());
-  CHECK(contains(*reported, "rank 1 gave up"));
-}
-
 TEST_CASE("nobody returns in the place of another process, or twice", "[bootstrap]") {
   const auto own = static_cast<std::uint32_t>(::getpid());
-  const NextHub hub(Succession{3, true, {{0, own, ""}, {1, own + 1, ""}, {2, own, ""}}});
+  const NextHub hub(Succession{3, {{0, own, ""}, {1, own + 1, ""}, {2, own, ""}}});
   RawRank zero(hub, 0), again(hub, 0), other(hub, 1), unknown(hub, 3);
   zero.returns().isBack();
   REQUIRE(zero.hear(Frame::kReturned).has_value());
@@ -753,11 +875,12 @@ TEST_CASE("who knocks at a standby without the job's key is turned away", "[boot
     bool isProven = false;
     REQUIRE(reactor.call([&] {
       int errnum = 0;
-      const auto knock = std::make_shared<Knock>(reactor, secret, kolo::bootstrap::knock(hub.standby->name(), errnum),
-                                                 [&](const std::optional<Session>& session, const Socket&) {
-                                                   isProven = session.has_value();
-                                                   over.finish({});
-                                                 });
+      const auto knock =
+          std::make_shared<Knock>(reactor, secret, false, kolo::bootstrap::knock(hub.standby->name(), errnum),
+                                  [&](const std::optional<Session>& session, const Socket&) {
+                                    isProven = session.has_value();
+                                    over.finish({});
+                                  });
       (void)knock->start();
     }));
     REQUIRE(over.wait(Clock::now() + kSoon));
@@ -1015,4 +1138,616 @@ TEST_CASE("a rank that sends more blobs than it can wait with is cut off", "[boo
   CHECK(zero.asks(1, {0}, "", false).hearsResult() == "");
   zero.asks(2000, upTo(2), big, false);
   CHECK(zero.hearsResult() == "closed");
+}
+
+TEST_CASE("hub after hub ends on one host or another, and the ranks that are left go on, down to the last",
+          "[bootstrap]") {
+  Child maker("hub alone", 0, 5, "", true);
+  const std::string first = maker.line();
+  if (first == "no place") {
+    WARN("no namespaces of users can be made here");
+    return;
+  }
+  const koloUniqueId id = unhex(first);
+  Child zero("rank", 0, 5, hex(id), true), one("rank", 1, 5, hex(id)), two("rank", 2, 5, hex(id), true);
+  const std::vector<ControlPtr> controls = joinAll(id, 5, 3);
+  Inbox inbox;
+  controls[4]->subscribe(1, upTo(5), inbox.callback());
+  std::uint64_t sequence = 0;
+  int dead = 0;
+  for (Child* const each : {&maker, &zero, &one, &two}) {
+    each->kill();
+    CHECK(exchangesDone(controls[3], controls[4], ++sequence) == 2);
+    if (each == &maker) continue;
+    REQUIRE(inbox.waitFor(static_cast<std::size_t>(dead) + 1, kSoon));
+    const Failure told = inbox.all().back();
+    CHECK(told.rank == dead);
+    CHECK(contains(told.why.message(), fmt::format("rank {} (pid ", dead++)));
+  }
+  leaveAll(controls);
+  CHECK(inbox.all().size() == 3);
+}
+
+TEST_CASE("a rank of another host that has not returned is dead if its port is closed, or does not know it",
+          "[bootstrap]") {
+  const std::shared_ptr<Standby> other = openStandby();
+  SilentPort closed;
+  closed.close();
+  const NextHub hub(Succession{4, {near(0), afar(1, closed.port), afar(2, other->port()), near(3)}, 0, false});
+  RawRank zero(hub, 0), three(hub, 3);
+  zero.returns().isBack();
+  for (std::uint32_t dead = 0; dead < 2;) {
+    const std::optional<std::string> deaths = zero.hear(Frame::kDeaths);
+    REQUIRE(deaths.has_value());
+    dead += Decoder(*deaths).number<std::uint32_t>();
+  }
+  CHECK(contains(zero.asks(1, {0, 1}, "x", false).hearsResult(), "rank 1 (pid 4711 on elsewhere) died"));
+  three.returns().isBack();
+  CHECK(three.hear(Frame::kDeaths).has_value());
+}
+
+TEST_CASE("a rank of another host whose port a process of another version has is dead", "[bootstrap]") {
+  ServerHello hello;
+  hello.protocol = kProtocol + 1;
+  const PortTaker other(encode(hello));
+  const NextHub hub(Succession{2, {near(0), afar(1, other.port)}, 0, false});
+  RawRank zero(hub, 0);
+  zero.returns().isBack();
+  CHECK(zero.hear(Frame::kDeaths).has_value());
+}
+
+TEST_CASE("a rank of another host whose port another program has is voted out like one that is silent",
+          "[bootstrap][slow]") {
+  const test::SettingsScope soon({{"KOLO_SILENCE_MS", std::string("3000")}});
+  const PortTaker other("");
+  const NextHub hub(Succession{3, {near(0), near(1), afar(2, other.port)}, 0, false});
+  RawRank zero(hub, 0), one(hub, 1);
+  zero.returns().isBack();
+  one.returns().isBack();
+  zero.votes(1);
+  one.votes(1);
+  CHECK(zero.hear(Frame::kDeaths).has_value());
+}
+
+TEST_CASE("a hub behind a silent standby answers nothing before more than half of the ranks are together",
+          "[bootstrap]") {
+  const SilentPort silent;
+  const NextHub hub(Succession{4, {afar(0, silent.port), near(1), near(2), near(3)}, 1, true});
+  RawRank one(hub, 1), two(hub, 2), three(hub, 3);
+  one.returns().isBack().asks(1, {1, 2}, "a", false);
+  two.returns().isBack().asks(1, {1, 2}, "b", false);
+  std::this_thread::sleep_for(300ms);  // nothing comes, however long
+  CHECK_FALSE(one.hasNews());
+  CHECK_FALSE(two.hasNews());
+  three.returns().isBack();
+  for (RawRank* const each : {&one, &two, &three}) REQUIRE(each->hear(Frame::kReturned).has_value());
+  CHECK(one.hearsResult() == "ab");
+  CHECK(two.hearsResult() == "ab");
+}
+
+TEST_CASE("a rank that returns twice to a mute hub is still given up", "[bootstrap]") {
+  const SilentPort silent;
+  const NextHub hub(Succession{4, {afar(0, silent.port), near(1), near(2), near(3)}, 1, true});
+  RawRank two(hub, 2);
+  two.returns(1, 0).isBack();
+  {
+    RawRank first(hub, 1);
+    first.returns();
+    first.ends();
+  }
+  std::this_thread::sleep_for(300ms);  // until its end is noticed
+  RawRank one(hub, 1), three(hub, 3);
+  one.returns().isBack();
+  three.returns().isBack();
+  std::this_thread::sleep_for(300ms);  // nothing comes, however long: it does not count
+  CHECK_FALSE(three.hasNews());
+  RawRank zero = RawRank::fromAfar(hub, 0);
+  zero.returns().isBack();
+  CHECK(one.hear(Frame::kDeaths).has_value());
+}
+
+TEST_CASE("who counts is not taken from a rank that does not count itself", "[bootstrap]") {
+  const SilentPort silent;
+  const NextHub hub(Succession{4, {afar(0, silent.port), near(1), near(2), near(3)}, 1, true});
+  RawRank one(hub, 1), two(hub, 2), three(hub, 3);
+  one.returns().isBack();
+  two.returns(-1, 0, {1}).isBack();
+  std::this_thread::sleep_for(300ms);  // nothing comes, however long
+  CHECK_FALSE(one.hasNews());
+  three.returns().isBack();
+  CHECK(one.hear(Frame::kReturned).has_value());
+}
+
+TEST_CASE("half of the ranks are enough with the first of them", "[bootstrap]") {
+  const SilentPort silent;
+  const NextHub hub(Succession{4, {near(0), near(1), afar(2, silent.port), afar(3, silent.port)}, 1, true});
+  RawRank zero(hub, 0), one(hub, 1);
+  one.returns().isBack();
+  zero.returns().isBack();
+  CHECK(one.hear(Frame::kReturned).has_value());
+  CHECK(zero.hear(Frame::kReturned).has_value());
+}
+
+TEST_CASE("half of the ranks without the first of them give up, and say why", "[bootstrap][slow]") {
+  const test::SettingsScope soon({{"KOLO_SILENCE_MS", std::string("3000")}});
+  const SilentPort silent;
+  const bool isMute = GENERATE(true, false);
+  const NextHub hub(Succession{4, {afar(0, silent.port), afar(1, silent.port), near(2), near(3)}, 2, isMute});
+  RawRank two(hub, 2), three(hub, 3);
+  two.returns().isBack();
+  three.returns().isBack();
+  for (RawRank* const each : {&two, &three}) {
+    const std::optional<std::string> why = each->hear(Frame::kCutOff);
+    REQUIRE(why.has_value());
+    CHECK(contains(*why, "2 of 4 ranks (2-3) are still together"));
+    CHECK(contains(*why, "have lost rank 0, rank 1"));
+  }
+}
+
+TEST_CASE("a rank that has left is let go when the others are cut off, and these hear of it", "[bootstrap][slow]") {
+  const test::SettingsScope soon({{"KOLO_SILENCE_MS", std::string("1000")}});
+  const SilentPort silent;
+  const NextHub hub(Succession{4, {afar(0, silent.port), afar(1, silent.port), near(2), near(3)}, 2, false});
+  RawRank two(hub, 2), three(hub, 3);
+  three.returns().isBack().tell(frame(Frame::kLeave).take());
+  two.returns().isBack();
+  const std::optional<std::string> why = two.hear(Frame::kCutOff);
+  REQUIRE(why.has_value());
+  CHECK(contains(*why, "1 of 4 ranks (2) are still together"));
+  CHECK(contains(*why, "these have left: 3"));
+  CHECK(three.hear(Frame::kFarewell).has_value());
+}
+
+// The first hub may go on without it, and count fewer ranks.
+TEST_CASE("a rank that had left the first hub is not one of more than half with the next", "[bootstrap][slow]") {
+  const test::SettingsScope soon({{"KOLO_SILENCE_MS", std::string("1000")}});
+  const SilentPort silent;
+  const NextHub hub(Succession{5, {afar(0, silent.port), afar(1, silent.port), near(2), near(3), near(4)}, 2, true});
+  RawRank two(hub, 2), three(hub, 3), four(hub, 4);
+  four.returns(-1, 0, {}, true).isBack().tell(frame(Frame::kLeave).take());
+  for (RawRank* const each : {&two, &three}) each->returns().isBack();
+  CHECK(agreeUntil({&two, &three}, Frame::kCutOff));
+}
+
+TEST_CASE("ranks that an earlier hub had voted out are dead for the next one without another vote", "[bootstrap]") {
+  const SilentPort silent;
+  SilentPort closed;
+  closed.close();
+  const NextHub hub(Succession{4, {afar(0, silent.port), afar(1, closed.port), near(2), near(3)}, 2, false});
+  RawRank two(hub, 2), three(hub, 3);
+  for (RawRank* const each : {&two, &three}) each->returns(0, 0, {1, 2, 3}).isBack();
+  for (RawRank* const each : {&two, &three}) {
+    std::set<int> dead;
+    while (dead.size() < 2) {
+      const std::optional<std::string> told = each->hear(Frame::kDeaths);
+      REQUIRE(told.has_value());
+      Decoder decoder(*told);
+      for (auto count = decoder.number<std::uint32_t>(); count > 0; --count) {
+        dead.insert(decoder.number<std::int32_t>());
+        (void)decoder.text();
+      }
+    }
+    CHECK(dead == std::set<int>{0, 1});
+  }
+}
+
+TEST_CASE("a rank that a vote has named is given up though it returns before the vote is over", "[bootstrap][slow]") {
+  const test::SettingsScope soon({{"KOLO_SILENCE_MS", std::string("3000")}});
+  const SilentPort silent;
+  const NextHub hub(Succession{3, {afar(0, silent.port), near(1), near(2)}, 1, false});
+  RawRank one(hub, 1), two(hub, 2);
+  one.returns().isBack();
+  two.returns().isBack();
+  one.votes(1);
+  RawRank zero = RawRank::fromAfar(hub, 0);
+  zero.returns().isBack();
+  const std::optional<std::string> told = zero.hear(Frame::kDeaths);
+  REQUIRE(told.has_value());
+  Decoder decoder(*told);
+  CHECK(decoder.number<std::uint32_t>() == 1);
+  CHECK(decoder.number<std::int32_t>() == 0);
+}
+
+// The other side of the partition has them, and is more than half.
+TEST_CASE("a rank that lives and is given up counts until a vote has taken it for dead", "[bootstrap][slow]") {
+  const test::SettingsScope soon({{"KOLO_SILENCE_MS", std::string("3000")}});
+  const bool isByVote = GENERATE(true, false);
+  const SilentPort silent;
+  const NextHub hub(
+      Succession{5, {near(0), near(1), afar(2, silent.port), afar(3, silent.port), afar(4, silent.port)}, 0, false});
+  RawRank zero(hub, 0), one(hub, 1), two = RawRank::fromAfar(hub, 2), three = RawRank::fromAfar(hub, 3),
+                                     four = RawRank::fromAfar(hub, 4);
+  for (RawRank* const each : {&zero, &three, &four}) each->returns().isBack();
+  if (isByVote) {
+    one.returns().isBack();
+    zero.votes(1);
+    one.votes(1);
+    two.returns().isBack();
+  } else {
+    two.returns().isBack();
+    one.returns(2, 0).isBack();
+  }
+  REQUIRE(agreeUntil({&zero, &one}, Frame::kDeaths));
+  std::this_thread::sleep_for(500ms);  // until what follows from that has followed
+  for (RawRank* const each : {&two, &three, &four}) each->ends();
+  CHECK(agreeUntil({&zero, &one}, Frame::kCutOff));
+}
+
+// Others may have lost this hub already, and have had its vote elsewhere. This hub notices later.
+TEST_CASE("a rank that has ended counts until a vote has named it", "[bootstrap][slow]") {
+  const test::SettingsScope soon({{"KOLO_SILENCE_MS", std::string("3000")}});
+  const SilentPort silent;
+  SilentPort ending;
+  const NextHub hub(
+      Succession{5, {near(0), near(1), afar(2, silent.port), afar(3, silent.port), afar(4, ending.port)}, 0, false});
+  RawRank zero(hub, 0), one(hub, 1), two = RawRank::fromAfar(hub, 2), three = RawRank::fromAfar(hub, 3),
+                                     four = RawRank::fromAfar(hub, 4);
+  for (RawRank* const each : {&zero, &one, &two, &three, &four}) each->returns().isBack();
+  REQUIRE(four.hear(Frame::kReturned).has_value());
+  ending.close();
+  four.ends();
+  REQUIRE(agreeUntil({&zero, &one}, Frame::kDeaths));
+  std::this_thread::sleep_for(500ms);  // until what follows from that has followed
+  two.ends();
+  three.ends();
+  CHECK(agreeUntil({&zero, &one}, Frame::kCutOff));
+}
+
+TEST_CASE("a rank that was told that it counts as dead says so to the next hub", "[bootstrap]") {
+  const NextHub hub(2);
+  RawRank zero(hub, 0), one(hub, 1);
+  one.returns().isBack();
+  zero.returns(0, 0).isBack();
+  for (RawRank* const each : {&zero, &one}) CHECK(each->hear(Frame::kDeaths).has_value());
+}
+
+TEST_CASE("a rank that returns is told who counts", "[bootstrap]") {
+  SilentPort closed;
+  closed.close();
+  const NextHub hub(Succession{3, {near(0), near(1), afar(2, closed.port)}, 0, false});
+  RawRank zero(hub, 0), one(hub, 1);
+  zero.returns(-1, 0, {0, 1}).isBack();
+  one.returns().isBack();
+  const std::optional<std::string> counting = one.hear(Frame::kCounting);
+  REQUIRE(counting.has_value());
+  CHECK(Decoder(*counting).ranks(3) == upTo(2));
+}
+
+TEST_CASE("an answer to a vote holds though one that it names returns, and nobody is asked twice",
+          "[bootstrap][slow]") {
+  const test::SettingsScope soon({{"KOLO_SILENCE_MS", std::string("3000")}});
+  const SilentPort silent;
+  const NextHub hub(Succession{5, {near(0), near(1), near(2), afar(3, silent.port), afar(4, silent.port)}, 0, false});
+  RawRank zero(hub, 0), one(hub, 1), two(hub, 2);
+  for (RawRank* const each : {&zero, &one, &two}) each->returns().isBack();
+  zero.votes(2);
+  RawRank four = RawRank::fromAfar(hub, 4);
+  four.returns().isBack();
+  REQUIRE(zero.hear(Frame::kDeaths).has_value());
+  std::this_thread::sleep_for(3s);  // nothing comes, however long
+  CHECK_FALSE(zero.hasNews());
+  one.votes(2);
+  two.votes(2);
+  const std::optional<std::string> told = zero.hear(Frame::kDeaths);
+  REQUIRE(told.has_value());
+  Decoder decoder(*told);
+  CHECK(decoder.number<std::uint32_t>() == 1);
+  CHECK(decoder.number<std::int32_t>() == 3);
+}
+
+TEST_CASE("of ranks that leave one after the other, who counts is not told each time", "[bootstrap]") {
+  constexpr int kRanks = 20, kStay = 11;
+  const SilentPort silent;
+  Succession succession{kRanks, {near(0)}, 0, false};
+  for (int rank = 1; rank < kRanks; ++rank) succession.neighbours.push_back(afar(rank, silent.port));
+  const NextHub hub(succession);
+  std::vector<std::unique_ptr<RawRank>> ranks;
+  std::vector<RawRank*> stay;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    if (rank == 0) ranks.push_back(std::make_unique<RawRank>(hub, 0));
+    else ranks.push_back(std::make_unique<RawRank>(RawRank::fromAfar(hub, rank)));
+    ranks.back()->returns().isBack();
+    if (rank < kStay) stay.push_back(ranks.back().get());
+  }
+  for (const auto& each : ranks) REQUIRE(each->hear(Frame::kReturned).has_value());
+  const auto since = Clock::now();
+  for (int rank = kStay; rank < kRanks; ++rank) {
+    RawRank& leaver = *ranks[static_cast<std::size_t>(rank)];
+    REQUIRE(leaver.tell(frame(Frame::kLeave).take()).hear(Frame::kFarewell).has_value());
+    REQUIRE(agreeUntil(stay, Frame::kLeft));
+  }
+  while (stay.front()->counting.empty() || stay.front()->counting.back() != upTo(kStay))
+    REQUIRE(agreeUntil(stay, Frame::kCounting));
+  const auto periods = static_cast<std::size_t>((Clock::now() - since) / 200ms);
+  CHECK(stay.front()->counting.size() <= periods + 2);
+}
+
+TEST_CASE("all ranks that do not answer are looked at, however many there are", "[bootstrap]") {
+  constexpr int kBusy = 300;
+  const PortTaker other("");
+  SilentPort closed;
+  closed.close();
+  Succession succession{kBusy + 2, {near(0)}, 0, false};
+  for (int rank = 1; rank <= kBusy; ++rank) succession.neighbours.push_back(afar(rank, other.port));
+  succession.neighbours.push_back(afar(kBusy + 1, closed.port));
+  const NextHub hub(succession);
+  RawRank zero(hub, 0);
+  zero.returns().isBack();
+  const std::optional<std::string> told = zero.hear(Frame::kDeaths);
+  REQUIRE(told.has_value());
+  Decoder decoder(*told);
+  CHECK(decoder.number<std::uint32_t>() == 1);
+  CHECK(decoder.number<std::int32_t>() == kBusy + 1);
+}
+
+TEST_CASE("a rank of another host that does not return is voted on though its standby seems open",
+          "[bootstrap][slow]") {
+  const test::SettingsScope soon({{"KOLO_SILENCE_MS", std::string("1000")}});
+  ServerHello hello;
+  hello.reply = Reply::kNoHub;  // which somebody else may say that has the port now
+  const PortTaker other(encode(hello));
+  const NextHub hub(Succession{3, {near(0), near(1), afar(2, other.port)}, 0, false});
+  RawRank zero(hub, 0), one(hub, 1);
+  zero.returns().isBack();
+  one.returns().isBack();
+  REQUIRE(zero.hear(Frame::kReturned).has_value());
+  std::this_thread::sleep_for(12s);  // it may be about to return
+  CHECK_FALSE(zero.hasNews());
+  zero.votes(1);
+  one.votes(1);
+  CHECK(zero.hear(Frame::kDeaths).has_value());
+}
+
+TEST_CASE("a rank whose host cannot be reached for a moment is not silent yet", "[bootstrap][slow]") {
+  const test::SettingsScope soon({{"KOLO_SILENCE_MS", std::string("1000")}});
+  Neighbour unreachable = afar(1, 1);
+  unreachable.address = "255.255.255.255";  // ENETUNREACH at once
+  const NextHub hub(Succession{2, {near(0), unreachable}, 0, false});
+  RawRank zero(hub, 0), one = RawRank::fromAfar(hub, 1);
+  zero.returns().isBack();
+  one.returns().isBack();
+  REQUIRE(one.hear(Frame::kReturned).has_value());
+  one.ends();
+  const auto since = Clock::now();
+  zero.votes(1);
+  CHECK(Clock::now() - since > 3s);
+  CHECK(zero.hear(Frame::kDeaths).has_value());
+}
+
+TEST_CASE("ranks that ended before a host fell silent do not count, and those that end afterwards do", "[bootstrap]") {
+  const SilentPort silent;
+  const bool isBefore = GENERATE(true, false);
+  const NextHub hub(Succession{5, {near(0), near(1), near(2), afar(3, silent.port), afar(4, silent.port)}, 1, true});
+  RawRank one(hub, 1), two(hub, 2);
+  const std::vector<int> counting = isBefore ? std::vector<int>{1, 2, 4} : upTo(5);
+  one.returns(-1, 0, counting);
+  two.returns(-1, 0, counting);
+  if (!isBefore) {
+    std::this_thread::sleep_for(300ms);  // nothing comes, however long
+    CHECK_FALSE(one.hasNews());
+    RawRank zero(hub, 0);
+    zero.returns();
+    REQUIRE(zero.hear(Frame::kReturned).has_value());
+  }
+  CHECK(one.hear(Frame::kReturned).has_value());
+}
+
+TEST_CASE("a rank of another host whose connection ends is dead if its standby is closed, or more than half are left",
+          "[bootstrap][slow]") {
+  const test::SettingsScope soon({{"KOLO_SILENCE_MS", std::string("3000")}});
+  const IdContents id = contentsOf(newId());
+  const auto connects = [&](int rank) {
+    int errnum = 0;
+    Socket socket = connectTo(kLoopback, id.port, Clock::now() + kSoon, errnum);
+    REQUIRE(errnum == 0);
+    return std::make_unique<RawRank>(std::move(socket), id.secret, rank);
+  };
+  std::vector<std::shared_ptr<Standby>> standbys;
+  std::vector<std::unique_ptr<RawRank>> ranks;
+  const auto joins = [&](int count) {
+    for (int rank = 0; rank < count; ++rank) {
+      standbys.push_back(openStandby());
+      ranks.push_back(connects(rank));
+      ranks.back()->joinsFromAfar(count, *standbys.back());
+    }
+    for (const auto& each : ranks) REQUIRE(each->hear(Frame::kWelcome).has_value());
+  };
+  const auto hearsDeathOf = [&](RawRank& rank, int dead) {
+    const std::optional<std::string> told = rank.hear(Frame::kDeaths);
+    REQUIRE(told.has_value());
+    Decoder decoder(*told);
+    CHECK(decoder.number<std::uint32_t>() == 1);
+    CHECK(decoder.number<std::int32_t>() == dead);
+  };
+  SECTION("closed, of two") {
+    joins(2);
+    standbys[0] = nullptr;
+    ranks[0]->ends();
+    hearsDeathOf(*ranks[1], 0);
+  }
+  SECTION("closed, of three") {
+    joins(3);
+    standbys[0] = nullptr;
+    ranks[0]->ends();
+    for (const std::size_t rank : {1, 2}) hearsDeathOf(*ranks[rank], 0);
+    for (const std::size_t rank : {1, 2}) ranks[rank]->votes(1);
+    const std::optional<std::string> counting = ranks[1]->hear(Frame::kCounting);
+    REQUIRE(counting.has_value());
+    CHECK(Decoder(*counting).ranks(3) == std::vector<int>{1, 2});
+  }
+  SECTION("open, of three") {
+    joins(3);
+    ranks[0]->ends();
+    ranks[1]->votes(1);
+    std::this_thread::sleep_for(300ms);  // nothing follows, however long
+    CHECK_FALSE(ranks[1]->hasNews());
+    ranks[2]->votes(1);
+    hearsDeathOf(*ranks[1], 0);
+    hearsDeathOf(*ranks[2], 0);
+    for (const int rank : {1, 2}) {
+      const std::optional<std::string> counting = ranks[static_cast<std::size_t>(rank)]->hear(Frame::kCounting);
+      REQUIRE(counting.has_value());
+      CHECK(Decoder(*counting).ranks(3) == std::vector<int>{1, 2});
+    }
+  }
+  SECTION("open, and the first of two is left") {
+    joins(2);
+    ranks[1]->ends();
+    ranks[0]->votes(1);
+    hearsDeathOf(*ranks[0], 1);
+  }
+  SECTION("closed, and it has been asked something meanwhile") {
+    joins(2);
+    ranks[0]->ends();
+    std::this_thread::sleep_for(300ms);  // until the hub has noticed
+    ranks[1]->tell(frame(Frame::kAsk, std::uint64_t{5}, std::uint64_t{1}, std::int32_t{0}, "how are you").take());
+    standbys[0] = nullptr;
+    hearsDeathOf(*ranks[1], 0);
+    CHECK(ranks[1]->hear(Frame::kAnswered).has_value());
+  }
+  SECTION("open, and results that it may not have got are kept") {
+    joins(3);
+    for (const auto& each : ranks) each->asks(1, upTo(3), "x", false);
+    for (const std::size_t rank : {1, 2}) REQUIRE(ranks[rank]->hearsResult() == "xxx");
+    ranks[0]->ends();
+    std::this_thread::sleep_for(300ms);  // until the hub has noticed
+    for (const std::size_t rank : {1, 2}) ranks[rank]->asks(2, {1, 2}, "y", false);
+    for (const std::size_t rank : {1, 2}) REQUIRE(ranks[rank]->hearsResult() == "yy");
+    CHECK(ranks[1]->settled == 0);
+  }
+  SECTION("open for a moment, and the second of two is left") {
+    joins(2);
+    ranks[0]->ends();
+    std::this_thread::sleep_for(300ms);  // until the hub has looked
+    standbys[0] = nullptr;
+    hearsDeathOf(*ranks[1], 0);
+  }
+  SECTION("open, and the first of two is left, after others have left in good order") {
+    joins(5);
+    for (const std::size_t rank : {2, 3, 4}) {
+      ranks[rank]->tell(frame(Frame::kLeave).take());
+      REQUIRE(ranks[rank]->hear(Frame::kFarewell).has_value());
+    }
+    ranks[1]->ends();
+    ranks[0]->votes(1);
+    hearsDeathOf(*ranks[0], 1);
+  }
+  SECTION("open, and the second of two is left") {
+    joins(2);
+    ranks[0]->ends();
+    CHECK(ranks[1]->hear(Frame::kCutOff).has_value());
+  }
+}
+
+TEST_CASE("a hub has a successor where all know how to find out whether a rank lives", "[bootstrap]") {
+  struct Case {
+    const char* what;
+    const char* interface;  // KOLO_INTERFACE of the hub's process
+    std::string address, reached;
+    std::uint64_t stack;
+    bool isGiven;
+    bool isFollowed;
+  };
+  const std::uint64_t here = stackIdentity();
+  const auto test = GENERATE_COPY(
+      Case{"within the host", "", "127.0.0.1", "127.0.0.1", here, false, true},
+      Case{"at no address", "", "", "", here, false, true},
+      Case{"at an address that the hub does not see", "", "10.9.9.9", "", here, false, false},
+      Case{"with the hub at an address that it does not see", "", "127.0.0.1", "10.9.9.9", here, false, false},
+      Case{"with a setting that names no address", "any", "10.9.9.9", "", here, false, false},
+      Case{"with the hub's address as the hub's user has said, but not the rank's", "127.0.0.1", "10.9.9.9", "", here,
+           false, false},
+      Case{"as the rank's user has said", "", "10.9.9.9", "", here, true, true},
+      Case{"as the rank's user has said, but with the hub at another address", "", "10.9.9.9", "10.8.8.8", here, true,
+           false},
+      Case{"through a tunnel", "", "", "", here + 1, false, false});
+  INFO(test.what);
+  const test::SettingsScope chosen({{"KOLO_INTERFACE", std::string(test.interface)}});
+  const IdContents id = contentsOf(newId());
+  const std::shared_ptr<Standby> standby = openStandby();
+  std::vector<std::unique_ptr<RawRank>> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    int errnum = 0;
+    Socket socket = connectTo(kLoopback, id.port, Clock::now() + kSoon, errnum);
+    REQUIRE(errnum == 0);
+    ranks.push_back(std::make_unique<RawRank>(std::move(socket), id.secret, rank));
+    ranks.back()->tell(rawJoin(rank, 2, KOLO_VERSION_CODE, 4711, standby->name(), test.address, standby->port(),
+                               test.reached, test.stack, test.isGiven));
+  }
+  for (const auto& each : ranks) CHECK(each->hearsOfStandbys() == test.isFollowed);
+}
+
+TEST_CASE("a rank that says too much of its standby is turned away", "[bootstrap]") {
+  const IdContents id = contentsOf(newId());
+  int errnum = 0;
+  Socket socket = connectTo(kLoopback, id.port, Clock::now() + kSoon, errnum);
+  REQUIRE(errnum == 0);
+  RawRank rank(std::move(socket), id.secret, 0);
+  const std::string longest(kMaxNameBytes + 1, 'x');
+  SECTION("its name") { rank.tell(rawJoin(0, 1, KOLO_VERSION_CODE, 4711, longest)); }
+  SECTION("the hub's address") { rank.tell(rawJoin(0, 1, KOLO_VERSION_CODE, 4711, "", "", 0, longest)); }
+  CHECK_FALSE(rank.hear(Frame::kWelcome).has_value());
+}
+
+// Sockets of this process that other hosts may connect to.
+int openToAll() {
+  int count = 0;
+  DIR* const files = ::opendir("/proc/self/fd");
+  REQUIRE(files != nullptr);
+  while (const dirent* const each = ::readdir(files)) {
+    const int fd = std::atoi(each->d_name);
+    int isListening = 0;
+    socklen_t bytes = sizeof isListening;
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &isListening, &bytes) != 0 || isListening == 0) continue;
+    sockaddr_storage storage{};
+    bytes = sizeof storage;
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &bytes) != 0) continue;
+    const auto at = network::addressOf(reinterpret_cast<const sockaddr*>(&storage));
+    count += at.has_value() && !at->isLoopback() ? 1 : 0;
+  }
+  ::closedir(files);
+  return count;
+}
+
+TEST_CASE("a job that no other host reaches opens no port to others, wherever its ranks are", "[bootstrap]") {
+  const int before = openToAll();
+  const Result<koloUniqueId> id = createUniqueId(true);
+  REQUIRE(id.ok());
+  const IdContents contents = contentsOf(id.value());
+  int errnum = 0;
+  std::vector<std::unique_ptr<RawRank>> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    Socket socket = connectTo(kLoopback, contents.port, Clock::now() + kSoon, errnum);
+    REQUIRE(errnum == 0);
+    ranks.push_back(std::make_unique<RawRank>(std::move(socket), contents.secret, rank));
+    ranks.back()->tell(rawJoin(rank, 2, KOLO_VERSION_CODE, 4711, "nobody's"));
+  }
+  for (const auto& each : ranks) CHECK_FALSE(each->hearsOfStandbys());
+  CHECK(openToAll() <= before);  // an earlier test's hub may end meanwhile
+}
+
+TEST_CASE("a rank's standby takes no port that the rank's data needs", "[bootstrap]") {
+  Reactor& reactor = *Reactor::get().value();
+  const int first = freePorts(2);
+  const auto opens = [&](int count) {
+    const test::SettingsScope range({{"KOLO_PORT_RANGE", fmt::format("{}-{}", first, first + count - 1)},
+                                     {"KOLO_INTERFACE", "127.0.0.77"}});  // where no other test listens
+    Standby::Opened made;
+    REQUIRE(reactor.call([&] { made = Standby::open(reactor, Standby::Reach::kEverywhereOfRank); }));
+    REQUIRE(made.standby != nullptr);
+    return made;
+  };
+  SECTION("one port") {
+    const Standby::Opened made = opens(1);
+    CHECK(made.standby->port() == 0);
+    CHECK(contains(made.lack, "KOLO_PORT_RANGE"));
+    CHECK(isFree(first));
+  }
+  SECTION("two ports") {
+    const Standby::Opened made = opens(2);
+    CHECK(made.standby->port() != 0);
+    CHECK((!isFree(first) && !isFree(first + 1)));
+    REQUIRE(reactor.call([&] { made.standby->settle(true); }));
+    CHECK(isFree(first) != isFree(first + 1));
+  }
 }

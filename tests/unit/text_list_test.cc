@@ -47,6 +47,15 @@ std::vector<std::string> randomTexts(std::mt19937_64& random) {
 
 }  // namespace
 
+TEST_CASE("a list that makes longer texts than its reader expects is none", "[bootstrap]") {
+  const std::string list = written(std::vector<std::string>(1000, std::string(301, 'x')));
+  std::vector<std::string> texts(1000);
+  Decoder longer(list), fitting(list);
+  CHECK_FALSE(readTexts(longer, texts, 300));
+  CHECK(texts.front().empty());
+  CHECK(readTexts(fitting, texts, 301));
+}
+
 TEST_CASE("equal texts of a list are written once, and of others what differs", "[bootstrap]") {
   const std::string text(700, 'x');
   CHECK(written(std::vector<std::string>(100'000, text)).size() < text.size() + 20);
