@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 
-HOURS = 12  # of work on the main branch; what is merged from another counts from its merge
+HOURS = 8  # of work on the main branch; what is merged from another counts from its merge
 
 # Tests by their names in Meson: the folders and files that they depend on. What every test depends on, such as src/algorithms, is not named:
 # other tests find faults there sooner.
