@@ -11,6 +11,7 @@ ddp-alone   the all_reduces of a step of ddp alone, of buckets of the same sizes
 fsdp2       the same model under fully_shard, in groups of 8 layers
 decode-N    a token of 8 layers divided by tensor parallelism: bfloat16, 16 all_reduce of N elements each
 new-group   a group of all ranks is made, and the one before it destroyed
+wait-recv   rank 0 waits a second for a message: the milliseconds of processor that its process takes; wait-sum: in an all_reduce
 """
 
 import os
@@ -112,6 +113,17 @@ def new_group():
     return step
 
 
+def wait(take, give):
+    """Rank 0 takes what the others give it a second later."""
+
+    def step():
+        if dist.get_rank() != 0:
+            time.sleep(1)
+        (give if dist.get_rank() != 0 else take)(torch.zeros(1))
+
+    return step
+
+
 def make(name, backend):
     if name.startswith("decode-"):
         return decode(int(name.removeprefix("decode-")))
@@ -121,20 +133,22 @@ def make(name, backend):
         "ddp-alone": ddp_alone,
         "fsdp2": lambda: fsdp2(backend),
         "new-group": new_group,
+        "wait-recv": lambda: wait(lambda tensor: dist.recv(tensor, 1), lambda tensor: dist.send(tensor, 0)),
+        "wait-sum": lambda: wait(dist.all_reduce, dist.all_reduce),
     }
     return steps[name]()
 
 
-def measure(step, agree):
-    def once():
-        begin = time.perf_counter()
+def measure(step, agree, clock):
+    def once(clock):
+        begin = clock()
         step()
-        return time.perf_counter() - begin
+        return clock() - begin
 
     for _ in range(3):
-        once()
-    count = agree(int(max(LEAST, SECONDS / max(once(), 1e-6))))
-    times = sorted(once() for _ in range(count))
+        once(clock)
+    count = agree(int(max(LEAST, SECONDS / max(once(time.perf_counter), 1e-6))))
+    times = sorted(once(clock) for _ in range(count))
     return times[count // 2] * 1e3
 
 
@@ -193,7 +207,8 @@ def main():
         return int(tensor)
 
     for name in names:
-        took = measure(make(name, backend), agree)
+        clock = time.process_time if name.startswith("wait-") else time.perf_counter
+        took = measure(make(name, backend), agree, clock)
         if dist.get_rank() == 0:
             print(name, f"{took:.4f}", flush=True)
     dist.barrier()
