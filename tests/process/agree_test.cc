@@ -245,6 +245,8 @@ Environment patient(const std::string& transports) {
   return {{"KOLO_TRANSPORTS", transports}, {"KOLO_INIT_TIMEOUT_MS", "600000"}, {"KOLO_TIMEOUT_MS", "600000"}};
 }
 
+int killedInAll = 0;
+
 // Kills so many ranks at random moments, rank 0 among them in the second case, which has the hub.
 std::vector<bool> killSome(Job& job, int kills, std::mt19937_64& random, bool killsHub = false) {
   job.waitForLine("ready");
@@ -256,6 +258,7 @@ std::vector<bool> killSome(Job& job, int kills, std::mt19937_64& random, bool ki
     job[victim].signal(SIGKILL);
     areVictims[static_cast<std::size_t>(victim)] = true;
     ++killed;
+    ++killedInAll;
   }
   return areVictims;
 }
@@ -353,6 +356,7 @@ TEST_CASE("survivors agree on the same flags with the same result, whoever is ki
         killInAgreements(transports, how, killsHub, random);
     }
   }
+  std::printf("%d processes have been killed\n", killedInAll);
 }
 
 TEST_CASE("survivors agree where a rank dies while the next hub is joined, that hub's own too") {
