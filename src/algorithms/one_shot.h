@@ -11,6 +11,7 @@
 #include "device/folds.h"
 #include "device/headers.h"
 #include "device/offers.h"
+#include "device/packets.h"
 #include "device/peer_memory.h"
 #include "device/peers_at_once.h"
 #include "device/slots.h"
@@ -57,9 +58,50 @@ KOLO_DEVICE_CALL void oneShotFold(device::Exchange<Team>& exchange, device::Open
     });
     void* outputs[] = {work.output({mine.begin - inputFor(work.rank).begin, mine.count}).data};
     fold(exchange, outputs, 1, inputs, n, work.rank, exchange.bytesOf(mine.count), true, work.streaming);
-    tellAll(exchange, n - 1, peerAt, [&](device::Link& link, int) { release(exchange, link); });
+    releaseAll(exchange, n - 1, peerAt, [](int) { return true; });
   }
   meetRest(exchange);  // where there was nothing to fold
+}
+
+// The same in packets, whose data is put together in this rank's memory before it is folded.
+template <class Team>
+KOLO_DEVICE_CALL void packetFold(device::Exchange<Team>& exchange) {
+  const device::Work& work = exchange.work();
+  const bool toAll = work.signature.collective != device::Collective::kReduce;
+  const bool folds = toAll || work.rank == work.root;
+  const device::ConstPiece own = work.input(work.partTo(work.rank));
+  const auto pieceFor = [&](int peer) {
+    return toAll || peer == work.root ? device::ConstPiece(work.input(work.partTo(peer))) : device::ConstPiece{};
+  };
+  const auto pieceFrom = [&](int peer) {
+    return device::Piece{exchange.linkTo(peer).packets.unpacked, folds ? own.bytes : 0};
+  };
+  const auto peerAt = [&](int i) { return exchange.peerAt(i); };
+  if (!exchangePackets(exchange, work.ranks - 1, peerAt, pieceFor, pieceFrom)) return;
+  if (!folds || own.bytes == 0) return;
+  const void** const inputs = exchange.team().lists().inputs;
+  exchange.team().spread(work.ranks, [&](int rank) {
+    inputs[rank] = rank == work.rank ? own.data : exchange.linkTo(rank).packets.unpacked;
+  });
+  void* outputs[] = {work.output({0, work.partTo(work.rank).count}).data};
+  fold(exchange, outputs, 1, inputs, work.ranks, work.rank, own.bytes, true, work.streaming);
+}
+
+// The blocks of a collective that only moves data, in packets.
+template <class Team>
+KOLO_DEVICE_CALL void packetMove(device::Exchange<Team>& exchange) {
+  const device::Work& work = exchange.work();
+  const bool meetsRoot = device::isIn(work.signature.collective, device::kMeetsRootOnly);
+  const bool isRoot = meetsRoot && work.rank == work.root, isLeaf = meetsRoot && !isRoot;
+  const auto peerAt = [&](int i) { return isLeaf ? work.root : exchange.peerAt(i); };
+  const auto pieceFor = [&](int peer) {
+    return gives(work, work.rank, peer) ? device::ConstPiece(exchange.pieceTo(peer)) : device::ConstPiece{};
+  };
+  const auto pieceFrom = [&](int peer) {
+    return gives(work, peer, work.rank) ? exchange.pieceFrom(peer) : device::Piece{};
+  };
+  if (!exchangePackets(exchange, isLeaf ? 1 : work.ranks - 1, peerAt, pieceFor, pieceFrom)) return;
+  if (!isLeaf) copyOwn(exchange);
 }
 
 // What the root of a broadcast puts into a peer's buffer while the peer takes the rest: the first 1/n, if the root has
@@ -144,6 +186,10 @@ KOLO_DEVICE_CALL void moveFromOrToRoot(device::Exchange<Team>& exchange, device:
 template <class Team>
 KOLO_DEVICE_CALL void runOneShotStaged(device::Exchange<Team>& exchange, device::Opening opening) {
   const device::Collective collective = exchange.work().signature.collective;
+  if constexpr (Team::kPackets) {
+    if (opening == device::Opening::kInPackets)
+      return device::isIn(collective, device::kReducing) ? packetFold(exchange) : packetMove(exchange);
+  }
   if (device::isIn(collective, device::kReducing)) return oneShotFold(exchange, opening);
   if (device::isIn(collective, device::kMeetsRootOnly)) return moveFromOrToRoot(exchange, opening);
   // In place, what a block is exchanged for must have its own place: only the order of pairwise does that.

@@ -4,6 +4,7 @@
 
 #include "algorithms/names.h"
 #include "base/datatypes.h"
+#include "device/offers.h"
 
 namespace kolo::collectives {
 
@@ -23,6 +24,7 @@ std::string algorithmOf(const device::Work& work, std::optional<device::Course> 
   using device::Course;
   if (work.ranks == 1) return "self";
   std::string staged = name(work.signature.algorithm);
+  if (device::fitsPackets(work)) return staged + " in packets";
   if (!course.has_value()) {
     const bool mayBeOther = work.direct != device::Algorithm::kCount && work.direct != work.signature.algorithm &&
                             work.sharing.input == device::Offer::kWindow;

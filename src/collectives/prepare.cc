@@ -244,8 +244,10 @@ void useChoice(const Site& site, const planner::Choice& choice, Prepared& prepar
   Work& work = prepared.work;
   work.signature.algorithm = choice.algorithm;
   work.header.word = work.signature.pack();
-  work.direct =
-      work.fold.scaled ? Algorithm::kCount : choice.direct;  // inputs that are to be scaled are of no use to peers
+  // Inputs that are to be scaled are of no use to peers. Where nobody has a window, data that fits into packets goes
+  // so.
+  const bool isStaged = work.fold.scaled || (choice.inPackets && !site.hasWindows());
+  work.direct = isStaged ? Algorithm::kCount : choice.direct;
   work.steps.grid = site.grids[static_cast<int>(algorithms::rowOf(choice.algorithm).grid)];
   work.steps.alongFirst = choice.alongFirst;
   work.steps.alongOthers = choice.alongOthers;
@@ -412,6 +414,7 @@ void prepare(const Site& site, Choices& choices, const Operation& operation, Pre
   planner::Query query = choices.queryFor(operation);
   query.bytes = bytes;
   work.channel.count = planner::channelsFor(choice.algorithm, query, *site.machine);
+  work.channel.packetBytes = choice.inPackets ? site.machine->packetBytes : 0;
   // Between hosts a chunk is under way for long; elsewhere the caches count.
   work.channel.chunksAtOnce = site.machine->mapped ? 1 : work.channel.slots - 1;
   const std::uint64_t whole =

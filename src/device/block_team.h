@@ -21,6 +21,7 @@
 
 #include "device/atomics.h"
 #include "device/block_ops.h"
+#include "device/packet_front.h"
 #include "device/row_move.h"
 #include "device/work.h"
 
@@ -38,6 +39,7 @@ class BlockTeam {
   static constexpr bool kPosts = Platform::kPosts, kWakes = false, kOpens = false,
                         kServesLists = Platform::kServesLists;
   static constexpr bool kReadsLists = Platform::kReadsLists;
+  static constexpr bool kPackets = true;
   static constexpr std::uint64_t kFoldBytes = 1 << 21;  // at a time: a call costs more than caches give
 
   // A thread that has failed says so; after the barrier all know. The first one's fault counts.
@@ -58,13 +60,27 @@ class BlockTeam {
   KOLO_DEVICE Work& step() { return platform_.step(); }
   KOLO_DEVICE bool leaderSays(bool value) { return platform_.syncOr(leader() && value); }
 
+  // body(i) for each i below count, by the threads side by side; no barrier.
+  template <class Body>
+  KOLO_DEVICE void divide(int count, const Body& body) {
+    KOLO_ROLLED
+    for (int i = static_cast<int>(platform_.thread()); i < count; i += static_cast<int>(platform_.threads())) body(i);
+  }
   template <class Body>
   KOLO_DEVICE void spread(int count, const Body& body) {
-    for (int i = static_cast<int>(platform_.thread()); i < count; i += static_cast<int>(platform_.threads())) body(i);
+    divide(count, body);
     sync();
   }
   KOLO_DEVICE_CALL bool waitAlone(const Counter& counter, std::uint64_t target, int peer) {
     if (!failed_) wait(counter, target, peer);
+    return !failed_;
+  }
+  // As waitAlone(), for a packet; what has come is `loaded`.
+  KOLO_DEVICE_CALL bool waitPacket(const Packet& packet, std::uint32_t number, LoadedPacket& loaded, int peer) {
+    const auto isThere = [&] { return (loaded = loadPacket(packet)).has(number); };
+    if (!failed_)
+      waitFor(
+          isThere, [&] { failIfLine(peer); }, peer);
     return !failed_;
   }
 
@@ -154,23 +170,39 @@ class BlockTeam {
   KOLO_DEVICE BlockIndex index() const { return {platform_.thread(), platform_.threads()}; }
 
   KOLO_DEVICE void wait(const Counter& counter, std::uint64_t target, int peer) {
+    const auto isThere = [&] { return loadAcquire(counter) >= target; };
+    waitFor(
+        isThere, [&] { failIfPackets(peer); }, peer);
+  }
+  // By calls of their own: they are not on the way of what does not wait long.
+  KOLO_DEVICE_CALL void failIfPackets(int peer) {
+    if (const Fault fault = packetsInstead(work_, peer); fault.kind != Fault::kNone) fail(fault);
+  }
+  KOLO_DEVICE_CALL void failIfLine(int peer) {
+    if (const Fault fault = lineInstead(work_, peer); fault.kind != Fault::kNone) fail(fault);
+  }
+  // instead(): fails, if the peer has opened this operation in the other of the two forms.
+  template <class IsThere, class Instead>
+  KOLO_DEVICE void waitFor(const IsThere& isThere, const Instead& instead, int peer) {
     typename Platform::WaitState state{};
     for (;;) {
       for (int i = 0; i < platform_.polls(); ++i) {
-        if (loadAcquire(counter) >= target) return;
+        if (isThere()) return;
       }
       const Fault fault = platform_.keepWaiting(peer, state);
       // What has arrived counts, even if the communicator failed meanwhile: the operation may still be whole.
-      if (loadAcquire(counter) >= target) return;
+      if (isThere()) return;
       if (fault.kind != Fault::kNone) {
         fail(fault);
         return;
       }
       const Fault gone = departureOf(peer);
-      if (gone.kind != Fault::kNone && loadAcquire(counter) < target) {
+      if (gone.kind != Fault::kNone && !isThere()) {
         fail(gone);
         return;
       }
+      instead();
+      if (failed_) return;
       if (loadRelaxed(work_.channel.fault->claimed) != 0) {  // by another thread in spread()
         failed_ = true;
         return;

@@ -5,6 +5,7 @@
 //   peer_memory.h    reading and writing buffers of peers
 //   slots.h          staging in the receiver's memory
 //   chunks.h         the verbs of rings and trees: send, receive, fold, forward
+//   packets.h        small operations, whose data and headers go in packets
 //   peers_at_once.h  staging with several peers in one step; opening the operation with the first chunks
 //   folds.h          copies and reductions
 //   message_steps.h  the steps of messages
@@ -26,6 +27,9 @@
 //   bool failed()                          the same on all threads between two syncs
 //   void spread(count, body)               body(i) for each i below count, by several threads at once; then a barrier
 //   bool waitAlone(counter, target, peer)  in such a body: as waitAtLeast, for the calling thread
+//   kPackets                               whether operations may go in packets; if so:
+//   void divide(count, body)               as spread(), without the barrier
+//   bool waitPacket(packet, number, loaded, peer)    as waitAlone(), for a packet, which it loads
 //   void fail(fault)                       by the leader or in such a body, before a sync
 //   void took(course)                      how the data of the operation goes
 //   void copy(dst, src, bytes, streaming), void reduce(ReduceArgs)   all threads call; no barrier inside

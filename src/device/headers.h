@@ -14,10 +14,6 @@
 
 namespace kolo::device {
 
-KOLO_DEVICE const Header& lineOf(const Link& link, std::uint64_t number) {
-  return link.inbox->header[number % kHeaderLines];
-}
-
 // How many chunks were put before header `number`, which is one of the last kHeaderLines that this rank announced.
 KOLO_DEVICE std::uint64_t sentBefore(const Link& link, std::uint64_t number) {
   return link.sent - (static_cast<std::uint32_t>(link.sent) - link.headers.sentBefore[number % kHeaderLines]);
@@ -167,9 +163,6 @@ KOLO_DEVICE_CALL void announceAll(Exchange<Team>& exchange) {
 }
 
 // ---- awaiting them
-
-// Whether the peer had announce(), but no meet() or owe().
-KOLO_DEVICE bool isUnmet(const Link& link) { return link.headers.met + link.headers.owed < link.headers.announced; }
 
 // Waits until the peer has entered the operation too, and checks that it is the same one.
 template <class Team>

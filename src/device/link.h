@@ -16,6 +16,10 @@
 //    that the first chunk of the operation has been put. The receiver's header k shows that it has taken all that was
 //    put before the sender's header k. So an operation in which chunks for half of the slots come from a peer needs no
 //    head: whoever waits for one of them has announced the next operation's header, or has a slot for its first chunk.
+//  - An operation in packets (device/packets.h) has a number among the headers of the pair, and no header line: its
+//  front
+//    says what the line would. Such a header shows nothing of chunks, for it orders nothing; the slots are used as if
+//    there had been no such operation.
 //  - A mirror is the state that the peer's memory is to have: nothing of it is written again before the peer has shown,
 //    by a credit or a header, that it has seen it. So a request may be carried out late, or twice.
 #pragma once
@@ -147,6 +151,15 @@ struct PeerMarks {
   Counter* asleep = nullptr;  // of a mapped link on the host: not 0 while the peer sleeps (executor/host/sleep.h)
 };
 
+// What a pair of ranks exchanges in packets: see device/packets.h.
+inline constexpr int kPacketBuffers = 2;
+struct PacketLink {
+  const Packet* in[kPacketBuffers] = {};  // in my memory, written by the peer; null: there is none
+  Packet* out[kPacketBuffers] = {};       // in the peer's memory, written by me
+  unsigned char* unpacked = nullptr;      // room for the data of a buffer
+  std::uint64_t exchanged = 0;            // buffers; each way as many
+};
+
 // How far this rank is with the headers of a pair.
 struct HeaderState {
   std::uint64_t announced = 0;  // written to the peer
@@ -187,7 +200,14 @@ struct Link {
   const Segments* list = nullptr;  // the peer's list of the current operation, where it can be loaded from
   HeaderState headers;
   MessageFlow sending, receiving;
+  PacketLink packets;
 };
+
+KOLO_DEVICE const Header& lineOf(const Link& link, std::uint64_t number) {
+  return link.inbox->header[number % kHeaderLines];
+}
+// Whether the peer had announce(), but no meet() or owe().
+KOLO_DEVICE bool isUnmet(const Link& link) { return link.headers.met + link.headers.owed < link.headers.announced; }
 
 // Where `bytes` bytes lie, from `begin` on behind what the peer refers to; nullptr: not inside of what it has
 // registered.

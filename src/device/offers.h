@@ -99,9 +99,28 @@ KOLO_DEVICE bool goesThroughSlots(const Work& work) {
                                    : isForced || bytes < work.header.pairsFromBytes;
 }
 
+// Whether an operation goes in packets: all ranks know so without a header. The slots are for what the packets' movers
+// do not know: lists, scaled inputs, and blocks whose length only the pair knows.
+KOLO_DEVICE bool fitsPackets(const Work& work) {
+  const bool isPossible = work.channel.packetBytes != 0 && work.direct == Algorithm::kCount &&
+                          work.signature.algorithm == Algorithm::kOneShot && work.segments == nullptr &&
+                          !work.fold.scaled && work.header.pairsFromBytes == 0;
+  if (!isPossible) return false;
+  const auto fits = [&](const Layout& layout, bool isDivided) {
+    const int blocks = isDivided && layout.counts != nullptr ? work.ranks : 1;
+    for (int i = 0; i < blocks; ++i) {
+      if (work.bytesOf(layout.block(i).count) > work.channel.packetBytes) return false;
+    }
+    return true;
+  };
+  return fits(work.sendLayout, isIn(work.signature.collective, kSendsBlocks)) &&
+         fits(work.recvLayout, isIn(work.signature.collective, kReceivesBlocks));
+}
+
 KOLO_DEVICE Opening openingOf(const Work& work) {
   const bool isBarrier = work.signature.collective == Collective::kBarrier;
-  return openingOf({.meets = work.direct != Algorithm::kCount || (meetsAll(work.signature.algorithm) && !isBarrier),
+  return openingOf({.fitsPackets = fitsPackets(work),
+                    .meets = work.direct != Algorithm::kCount || (meetsAll(work.signature.algorithm) && !isBarrier),
                     .goesThroughSlots = goesThroughSlots(work),
                     .gets = !onlyGives(work),
                     .defersChecks = defersChecks(work.sharing.start)});

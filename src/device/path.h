@@ -88,7 +88,8 @@ enum class Opening : std::uint8_t {
   kByAlgorithm,  // nothing: the algorithm posts headers to those that it exchanges with
   kSends,        // posts headers that tell of what it has put into slots; awaits headers for what the others sent
   kMeets,        // posts headers and awaits those of the others (with a root: of the root)
-  kOwes          // posts such headers; those of the others are checked in a later call
+  kOwes,         // posts such headers; those of the others are checked in a later call
+  kInPackets     // posts no header: the packets with its data say what the header would
 };
 
 // Whether the algorithm posts the headers itself, together with the first chunks that it sends.
@@ -98,7 +99,8 @@ KOLO_DEVICE constexpr bool postsWithData(Opening opening) {
 
 // The deciding facts, known without a header.
 struct OpeningFacts {
-  bool meets = false;             // the algorithm, or the direct form, needs the headers of all others or of the root
+  bool fitsPackets = false;  // all know that all that two ranks exchange fits into packets, and goes through memory
+  bool meets = false;        // the algorithm, or the direct form, needs the headers of all others or of the root
   bool goesThroughSlots = false;  // what this rank gives does, in any case
   bool gets = false;              // this rank gets something
   bool defersChecks = false;      // the call may leave headers for later
@@ -107,6 +109,7 @@ struct OpeningFacts {
 // A rank that sends before it reads headers waits once only, which counts most where ranks share cores.
 KOLO_DEVICE constexpr Opening openingOf(const OpeningFacts& facts) {
   if (!facts.meets) return Opening::kByAlgorithm;
+  if (facts.fitsPackets) return Opening::kInPackets;
   if (!facts.goesThroughSlots) return Opening::kMeets;
   if (facts.gets) return Opening::kSends;
   return facts.defersChecks ? Opening::kOwes : Opening::kMeets;

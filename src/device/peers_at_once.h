@@ -30,6 +30,18 @@ KOLO_DEVICE void tellAll(Exchange<Team>& exchange, int count, const PeerAt& peer
   });
 }
 
+// After the team's loads out of slots: the chunk of each peer for which took(peer) holds has been taken. Where nobody
+// needs credits there is no fence: the next header of this rank, which shows the same, has one of its own.
+template <class Team, class PeerAt, class Took>
+KOLO_DEVICE void releaseAll(Exchange<Team>& exchange, int count, const PeerAt& peerAt, const Took& took) {
+  exchange.team().sync();
+  exchange.team().spread(count, [&](int i) {
+    if (exchange.failed() || !took(peerAt(i))) return;
+    if (exchange.givesCredits()) fenceStores();  // [credit]: by each thread, for the stores behind it are its own
+    release(exchange, exchange.linkTo(peerAt(i)));
+  });
+}
+
 // Fills the next slot at each peer with pieceFor(peer), as in sendToAll(). By a team of several threads.
 template <class Team, class PeerAt, class PieceFor>
 KOLO_DEVICE void fillAll(Exchange<Team>& exchange, int count, const PeerAt& peerAt, const PieceFor& pieceFor) {
@@ -113,9 +125,7 @@ KOLO_DEVICE void recvFromAll(Exchange<Team>& exchange, int count, const PeerAt& 
       if (piece.bytes != 0)
         move(exchange, piece.data, filledSlot(exchange, peerAt(i)), piece.bytes, exchange.work().streaming);
     }
-    tellAll(exchange, count, peerAt, [&](Link& link, int i) {
-      if (pieceFrom(peerAt(i)).bytes != 0) release(exchange, link);
-    });
+    releaseAll(exchange, count, peerAt, [&](int peer) { return pieceFrom(peer).bytes != 0; });
   }
 }
 

@@ -238,6 +238,8 @@ struct Channel {
   std::uint32_t chunkBytes = 0;  // used of a slot: the same on all ranks, a multiple of 64
   std::uint32_t chunksAtOnce =
       1;  // that a rank sends before it waits for the first to come: the same on all ranks, below `slots`
+  std::uint64_t packetBytes = 0;  // that fit into a buffer of packets; 0: the operation is not to go in packets. The
+                                  // same on all ranks
   unsigned char* scratch = nullptr;
   std::uint64_t scratchBytes = 0;  // of each channel
   Fault* fault = nullptr;

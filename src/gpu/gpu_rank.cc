@@ -90,6 +90,7 @@ planner::Machine GpuRank::machine() const {
   machine.ranks = machine.cores = membership_.ranks();  // no rank waits for another's turn
   machine.mapped = std::all_of(leaders_.begin(), leaders_.end(), [](int leader) { return leader == 0; });
   machine.slotBytes = layout_.slotBytes;
+  machine.packetBytes = machine.mapped ? layout_.kPacketBytes : 0;
   machine.channels = layout_.channels;
   return machine;
 }

@@ -34,6 +34,7 @@ std::vector<Machine::Axis> axesOf(GridOf grid, const Machine& machine) {
 Machine lineAlong(const Machine::Axis& axis, const Machine& machine) {
   Machine line = machine;
   line.ranks = axis.ranks;
+  line.packetBytes = 0;  // steps go through slots
   line.hosts = axis.hosts;
   line.perHost = axis.ranks % axis.hosts == 0 ? axis.ranks / axis.hosts : 0;
   line.cores = std::max(1, static_cast<int>(std::int64_t{machine.cores} * axis.ranks / machine.ranks));

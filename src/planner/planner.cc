@@ -137,12 +137,16 @@ bool fits(Algorithm algorithm, const Query& query, const Machine& machine) {
   return isLine || !movesNothing || machine.ranks > algorithms::kMaxLineRanks;
 }
 
-double predictUs(Algorithm algorithm, bool direct, const Query& query, const Machine& machine) {
+namespace {
+
+// How data goes: each has a column of costs in the catalogue.
+enum class Form { kDirect, kSlots, kPackets };
+
+double predictFormUs(Algorithm algorithm, Form form, const Query& query, const Machine& machine) {
   const double n = machine.ranks, size = static_cast<double>(query.bytes);
-  if (machine.ranks == 1) return size / (machine.memoryGBps * 1e3);
   const algorithms::Row& row = rowOf(algorithm);
-  if (row.grid != GridOf::kNone) return planSteps(algorithm, query, machine).us;
-  const algorithms::Cost cost = (direct ? row.direct : row.staged)(query.collective, n, size);
+  const auto costs = form == Form::kDirect ? row.direct : form == Form::kPackets ? row.packets : row.staged;
+  const algorithms::Cost cost = costs(query.collective, n, size);
   const double cores = std::max(1, std::min(machine.cores, machine.ranks));
   const double turn = machine.ranks > machine.cores ? machine.switchUs * n / cores : machine.hopUs;
   const double ofAll = cost.ofAll >= 0 ? cost.ofAll : cost.bytes * n;
@@ -153,11 +157,33 @@ double predictUs(Algorithm algorithm, bool direct, const Query& query, const Mac
   const double visits = (n - 1) * (device::isIn(query.collective, device::kRooted) ? 1 : n / cores);
   const double peers = row.meeting == Meeting::kPartners ? 0.1 : 0.05 * visits;
   const double lines = cost.steps + cost.bytes / machine.slotBytes * 0.05;
-  const bool usesSlots = !direct && row.meeting != Meeting::kByLines;  // in each step a line to fetch behind the signal
-  const bool hasSlots = !direct && query.collective != Collective::kBarrier;  // header lines are the steps of a barrier
+  // In each step a line to fetch behind the signal.
+  const bool usesSlots = form == Form::kSlots && row.meeting != Meeting::kByLines;
+  const bool hasSlots =
+      form == Form::kSlots && query.collective != Collective::kBarrier;  // header lines are the steps of a barrier
   const double fences = hasSlots ? cost.fences : 0;
   return cost.steps * turn + peers + (usesSlots ? lines * machine.hopUs : 0) + fences * machine.fenceUs +
          std::max(cost.bytes, ofAll / cores) / 2 / rate + networkUs(algorithm, query, machine);
+}
+
+}  // namespace
+
+bool goesInPackets(Algorithm algorithm, const Query& query, const Machine& machine) {
+  const algorithms::Row& row = rowOf(algorithm);
+  const bool isPossible = row.packets != nullptr && machine.packetBytes != 0 && machine.ranks > 1 && query.bytes != 0 &&
+                          query.countsKnown && !query.isList && query.reduction != kPreMulSum;
+  if (!isPossible) return false;
+  const std::uint64_t channels = static_cast<std::uint64_t>(channelsFor(algorithm, query, machine));
+  return query.bytes / channels <= machine.packetBytes && predictFormUs(algorithm, Form::kPackets, query, machine) <
+                                                              predictFormUs(algorithm, Form::kSlots, query, machine);
+}
+
+double predictUs(Algorithm algorithm, bool direct, const Query& query, const Machine& machine) {
+  if (machine.ranks == 1) return static_cast<double>(query.bytes) / (machine.memoryGBps * 1e3);
+  if (rowOf(algorithm).grid != GridOf::kNone) return planSteps(algorithm, query, machine).us;
+  if (direct) return predictFormUs(algorithm, Form::kDirect, query, machine);
+  const Form form = goesInPackets(algorithm, query, machine) ? Form::kPackets : Form::kSlots;
+  return predictFormUs(algorithm, form, query, machine);
 }
 
 std::uint64_t sizeForClassOf(std::uint64_t bytes) {
@@ -200,6 +226,7 @@ Choice choose(const Query& query, const Machine& machine, const std::vector<Wish
     choice.alongFirst = steps.alongFirst;
     choice.alongOthers = steps.alongOthers;
   }
+  choice.inPackets = goesInPackets(choice.algorithm, query, machine);
   const bool zeroCopy = query.registered && choice.direct != Algorithm::kCount;
   choice.predictedUs = predictUs(zeroCopy ? choice.direct : choice.algorithm, zeroCopy, query, machine);
   return choice;
@@ -247,7 +274,7 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
     if (waitsToBeAskedFor(row, query, machine)) remark = "only if it is asked for";
     if (!fits(algorithm, query, machine)) remark = "does not fit this size, order or communicator";
     if (isForbidden(algorithm, query, machine, wishes, query.registered)) remark = "forbidden";
-    if (algorithm == choice.algorithm) remark = "chosen through staging";
+    if (algorithm == choice.algorithm) remark = choice.inPackets ? "chosen in packets" : "chosen through staging";
     if (algorithm == choice.algorithm && row.grid == GridOf::kHosts) {
       remark += fmt::format(": {} inside hosts, {} between them", name(choice.alongOthers), name(choice.alongFirst));
     }

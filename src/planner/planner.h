@@ -41,7 +41,9 @@ struct Machine {
   int netNics = 1;           // of a host
   int channels = 1;          // blocks of a GPU that may share an operation; on the host an operation has one thread
   double blockGBps = 0;      // on a GPU: one block's copy
-  double fenceUs = 0;        // on a GPU: a block's wait until what it has written is there
+  std::uint64_t packetBytes =
+      0;               // on a GPU: that a block exchanges with another in packets at most; 0: nothing goes so
+  double fenceUs = 0;  // on a GPU: a block's wait until what it has written is there
 };
 
 // Reductions that users made, in Query::reduction.
@@ -70,6 +72,7 @@ struct Choice {
   // first. In most programs the root has then sent its next data before the other ranks ask for it, and the other ranks
   // do not use up time slices to wait for it.
   device::Algorithm behindRoot = device::Algorithm::kCount;
+  bool inPackets = false;  // through packets instead of slots
   double predictedUs = 0;  // of the one that query.registered selects
   // Of an algorithm of several steps: for the steps along the first axis of its grid, and along the others.
   device::Algorithm alongFirst = device::Algorithm::kCount, alongOthers = device::Algorithm::kCount;
@@ -79,8 +82,10 @@ struct Choice {
 bool isWrittenFor(device::Algorithm algorithm, device::Collective collective);
 // Whether an algorithm can serve a query.
 bool fits(device::Algorithm algorithm, const Query& query, const Machine& machine);
-// Predicted time; direct: of zero-copy.
+// Predicted time; direct: of zero-copy. Else through slots or in packets, whichever takes less.
 double predictUs(device::Algorithm algorithm, bool direct, const Query& query, const Machine& machine);
+// Whether an algorithm's data is to go in packets, if it does not go by zero-copy: it fits, and takes less time.
+bool goesInPackets(device::Algorithm algorithm, const Query& query, const Machine& machine);
 
 // A range of numbers, both ends included.
 struct Range {

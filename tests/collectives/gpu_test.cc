@@ -50,6 +50,40 @@ TEST_CASE("GPU: every algorithm gives what its definition says", "[gpu]") {
 
 namespace {
 
+// What goes in packets, where nothing is registered, and operations of other algorithms between; of all lengths.
+void inPackets(int ranks, bool resident) {
+  Gpu gpu(ranks, 2, ranks > 3 ? 1 : 3, resident);
+  gpu.options.registeredBytes = 0;
+  World world(gpu.options);
+  runRounds(world, Rounds(2060 + 10 * ranks), [&](Batch& batch) {
+    for (int i = koloCollectiveAllReduce; i <= koloCollectiveScatter; ++i) {
+      const auto collective = static_cast<koloCollective_t>(i);
+      for (int time = 0; time < 3; ++time) {
+        const std::vector<std::string>& others = algorithmsFor(collective);
+        const bool isOther = chance(batch.random(), 0.3);
+        const std::string& other = others[pick(batch.random(), 0, others.size() - 1)];
+        Wanted wanted = gpuWanted(collective, isOther ? other : "one_shot", ranks, batch.random());
+        const bool mayDiffer = collective == koloCollectiveAllGather || collective == koloCollectiveReduceScatter;
+        if (mayDiffer && chance(batch.random(), 0.3)) wanted.vector = true;
+        wanted.count = pick(batch.random(), 1, chance(batch.random(), 0.2) ? 20'000 : 600);
+        batch.add(wanted);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+TEST_CASE("GPU: small operations in packets, and others between them", "[gpu][threads]") {
+  inPackets(GENERATE_RANKS(2, 3, 5, 8), false);
+}
+
+TEST_CASE("GPU: small operations in packets by a resident kernel", "[gpu][threads]") {
+  inPackets(GENERATE(2, 3), true);
+}
+
+namespace {
+
 void resident(int ranks) {
   Gpu gpu(ranks, 2, 1, true);
   World world(gpu.options);

@@ -92,6 +92,24 @@ TEST_CASE("S0.1 on GPUs an algorithm is forced by ranks, elements and reduction"
   CHECK(planned(ranks[0], 5001, koloMax) == "one_shot");
 }
 
+TEST_CASE("S0.1 on GPUs the log says what goes in packets, and what does not", "[device][knobs]") {
+  const DeviceScene scene(mockFor(3));
+  Ranks ranks(oneDevice(3));
+  const std::string said = writtenAtDebugLevelBy([&] {
+    ranks.run([&](Self& self) {
+      const DeviceBuffer values(50'000);
+      const CudaStream stream;
+      ranks.together();
+      EXPECT_OK(self, koloCommSetAlgorithm(self.comm, "all_reduce:one_shot"));
+      for (const std::size_t count : {256u, 50'000u}) reduceOnes(self, count, koloSum, values, stream);
+    });
+  });
+  INFO(said);
+  CHECK(linesOf(said, "all_reduce: one_shot in packets", "3 x 256 int32, sum") == 3);
+  CHECK(linesOf(said, "all_reduce: one_shot in packets", "3 x 50000 int32, sum") == 0);
+  CHECK(linesOf(said, "all_reduce: one_shot", "3 x 50000 int32, sum") == 3);
+}
+
 TEST_CASE("S0.1 on GPUs an algorithm is forbidden by ranks, elements and reduction", "[device][knobs]") {
   const DeviceScene scene(mockFor(2));
   Ranks ranks(oneDevice(2));

@@ -119,18 +119,30 @@ void forAllOpenings(Check check) {
   for (const bool meets : kBoth)
     for (const bool slots : kBoth)
       for (const bool gets : kBoth)
-        for (const bool defers : kBoth) {
-          const OpeningFacts facts{.meets = meets, .goesThroughSlots = slots, .gets = gets, .defersChecks = defers};
-          INFO("meets " << meets << ", slots " << slots << ", gets " << gets << ", defers " << defers);
-          check(facts, openingOf(facts));
-        }
+        for (const bool defers : kBoth)
+          for (const bool packets : kBoth) {
+            const OpeningFacts facts{.fitsPackets = packets,
+                                     .meets = meets,
+                                     .goesThroughSlots = slots,
+                                     .gets = gets,
+                                     .defersChecks = defers};
+            INFO("meets " << meets << ", slots " << slots << ", gets " << gets << ", defers " << defers << ", packets "
+                          << packets);
+            check(facts, openingOf(facts));
+          }
+}
+
+TEST_CASE("an operation goes in packets exactly if all know that it fits, whatever one rank knows beside") {
+  forAllOpenings([](const OpeningFacts& facts, Opening opening) {
+    CHECK((opening == Opening::kInPackets) == (facts.meets && facts.fitsPackets));
+  });
 }
 
 TEST_CASE("a rank leaves headers unread only if no header could keep its data out of the slots") {
   forAllOpenings([](const OpeningFacts& facts, Opening opening) {
     CHECK((opening == Opening::kByAlgorithm) == !facts.meets);
     if (opening == Opening::kSends || opening == Opening::kOwes) CHECK(facts.goesThroughSlots);
-    if (facts.meets && !facts.goesThroughSlots) CHECK(opening == Opening::kMeets);
+    if (facts.meets && !facts.goesThroughSlots && !facts.fitsPackets) CHECK(opening == Opening::kMeets);
   });
 }
 

@@ -143,6 +143,38 @@ TEST_CASE("planner: a GPU's fences cost by steps, not by peers") {
   CHECK(fences(Algorithm::kRecursive, false, 8) == 6);
 }
 
+TEST_CASE("planner: a GPU's packets have no fence, and are for what is short") {
+  Machine machine = machineOf(8, 8);
+  machine.fenceUs = 1;
+  machine.hopUs = 2;
+  machine.cacheGBps = machine.memoryGBps = 200;
+  machine.blockGBps = 40;
+  machine.channels = 8;
+  const auto choice = [&](std::uint64_t bytes, Collective collective = Collective::kAllReduce) {
+    return choose({.collective = collective, .bytes = bytes}, machine, wishes("all_reduce:one_shot"));
+  };
+  CHECK_FALSE(choice(1024).inPackets);  // nothing goes so on this machine
+  machine.packetBytes = 16 << 10;
+  CHECK(choice(41).inPackets);
+  CHECK(choice(4096).inPackets);
+  CHECK(choice(32 << 10).inPackets);
+  CHECK_FALSE(choice(1 << 20).inPackets);  // too long for eight blocks
+  CHECK_FALSE(choice(0).inPackets);
+  CHECK_FALSE(
+      choose({.collective = Collective::kAllReduce, .bytes = 1024}, machine, wishes("all_reduce:ring")).inPackets);
+  const Query query{.collective = Collective::kAllReduce, .bytes = 1024};
+  const double inPackets = planner::predictUs(Algorithm::kOneShot, false, query, machine);
+  machine.fenceUs = 5;
+  CHECK(planner::predictUs(Algorithm::kOneShot, false, query, machine) == inPackets);
+  machine.packetBytes = 0;
+  CHECK(planner::predictUs(Algorithm::kOneShot, false, query, machine) > inPackets + 5);
+  machine.packetBytes = 16 << 10;
+  for (const Query& other :
+       {Query{.bytes = 1024, .isList = true}, Query{.bytes = 1024, .reduction = planner::kPreMulSum},
+        Query{.collective = Collective::kGather, .bytes = 1024, .vector = true, .countsKnown = false}})
+    CHECK_FALSE(planner::goesInPackets(Algorithm::kOneShot, other, machine));
+}
+
 TEST_CASE("planner: small operations use the blocks of a GPU that they can") {
   Machine machine = machineOf(8, 8);
   machine.channels = 21;

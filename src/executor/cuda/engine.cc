@@ -5,12 +5,18 @@
 #include <utility>
 
 #include "base/log.h"
+#include "device/packet_front.h"
 
 namespace kolo::executor::cuda {
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t roundUp(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
+
+// Of a buffer of packets, and of all that a channel has for them.
+constexpr std::uint64_t kPacketBuffer =
+    roundUp(device::packetsFor(ArenaLayout::kPacketBytes) * sizeof(device::Packet), 128);
+constexpr std::uint64_t kPacketsOfChannel = device::kPacketBuffers * kPacketBuffer + ArenaLayout::kPacketBytes;
 
 unsigned residentBlocks(const ArenaLayout& layout) {
   return static_cast<unsigned>(std::min(kResidentBlocks, layout.channels));
@@ -20,6 +26,10 @@ unsigned residentBlocks(const ArenaLayout& layout) {
 
 std::uint64_t ArenaLayout::slotsIn(int lane) const {
   return roundUp(leftIn() + 64, kPage) + static_cast<std::uint64_t>(lane) * slots * slotBytes;
+}
+
+std::uint64_t ArenaLayout::packetsIn(int channel) const {
+  return slotsIn(lanes()) + static_cast<std::uint64_t>(channel) * kPacketsOfChannel;
 }
 
 void ArenaLayout::shrinkTo(std::uint64_t mostBytes) {
@@ -122,6 +132,15 @@ Status Engine::connect(std::span<const Pair> pairs) {
       link.inSlots = pair.mine + layout.slotsIn(lane);
       link.outbox = reinterpret_cast<device::Mailbox*>(pair.theirs + layout.mailboxIn(lane));
       link.outSlots = pair.theirs + layout.slotsIn(lane);
+      if (lane < layout.channels && !pair.isPosted) {
+        unsigned char* const mine = pair.mine + layout.packetsIn(lane);
+        unsigned char* const theirs = pair.theirs + layout.packetsIn(lane);
+        for (std::uint64_t i = 0; i < device::kPacketBuffers; ++i) {
+          link.packets.in[i] = reinterpret_cast<const device::Packet*>(mine + i * kPacketBuffer);
+          link.packets.out[i] = reinterpret_cast<device::Packet*>(theirs + i * kPacketBuffer);
+        }
+        link.packets.unpacked = mine + device::kPacketBuffers * kPacketBuffer;
+      }
       link.isPosted = pair.isPosted;
       link.railMask = pair.rails - 1;
       link.mirror = pair.isPosted ? pair.theirs : nullptr;

@@ -38,9 +38,12 @@ struct ArenaLayout {
   int messageChannels = 1;
   std::uint32_t slots = 4;
   std::uint32_t slotBytes = 1 << 17;
+  // Of data, in a buffer of packets: twice what a channel has of an operation that has as many channels as it can use
+  // (planner::kLeastPartBytes). Lanes of messages have none.
+  static constexpr std::uint64_t kPacketBytes = 16 << 10;
 
   int lanes() const { return channels + messageChannels; }
-  std::uint64_t partBytes() const { return slotsIn(lanes()); }
+  std::uint64_t partBytes() const { return packetsIn(channels); }
   std::uint64_t partAt(int peer) const { return partBytes() * static_cast<std::uint64_t>(peer); }
   std::uint64_t bytes() const { return partAt(ranks); }
   // In a part:
@@ -49,6 +52,7 @@ struct ArenaLayout {
   std::uint64_t leftIn() const { return trialIn() + 64; }       // a counter that the peer sets when it goes [gone]
   std::uint64_t gaveUpIn() const { return leftIn() + sizeof(device::Counter); }  // and when it gives up [gave up]
   std::uint64_t slotsIn(int lane) const;
+  std::uint64_t packetsIn(int channel) const;  // the buffers, then what has been unpacked
 
   // Makes slots smaller, and then channels fewer, until the arena has at most so many bytes, or nothing is left to
   // save.

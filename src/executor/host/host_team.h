@@ -15,7 +15,8 @@ class HostTeam {
   HostTeam(const device::Work& work, const Context& context) : work_(work), context_(context) {}
 
   static constexpr bool kIsOneThread = true;
-  static constexpr bool kPosts = true, kWakes = true, kOpens = true, kServesLists = true, kReadsLists = true;
+  static constexpr bool kPosts = true, kWakes = true, kOpens = true, kServesLists = true, kReadsLists = true,
+                        kPackets = false;
   static constexpr std::uint64_t kFoldBytes = 1 << 16;  // at a time
 
   static constexpr bool leader() { return true; }
