@@ -7,7 +7,6 @@
 
 #include "base/insist.h"
 #include "base/log.h"
-#include "bootstrap/text_list.h"
 
 namespace kolo::bootstrap {
 namespace {
@@ -228,112 +227,6 @@ void Hub::welcomeAll() {
   complete_ = true;
 }
 
-// What needs memory comes before the connection is closing: where there is none, it is lost, which onClosed() tells.
-void Hub::onLeave(const MemberPtr& member) {
-  const int rank = member->rank;
-  // A rank often leaves because another has died: the ranks that miss the first one are to hear of the second. It may
-  // have learnt of the death before the hub has told it.
-  const bool isAfterDeath =
-      member->known.empty() && !lastDeath_.empty() && Clock::now() - lastDeathAt_ < kConsequenceTime;
-  std::string farewell = fmt::format("{} has left the job{}", describe(*member),
-                                     isAfterDeath ? ", after " + lastDeath_ + " had died" : "");
-  if (complete_) {
-    leavers_.reserve(leavers_.size() + 1);
-    reactor_.post([self = shared_from_this()] { self->flushLeavers(); });
-    leavers_.push_back(member);
-    member->stay = Stay::kLeaves;
-    if (!isSuccessor_) std::erase(counting_, rank);  // with a later hub not before a vote (hub_silence.cc)
-    goneFromJob(rank, State::kLeft, std::move(farewell));
-  } else {
-    member->channel->send(frame(Frame::kFarewell).take());
-    member->channel->closeWhenSent();
-    (void)insist([&] {
-      fail(rank, expected_, error(koloRemoteError, "{} gave up while ranks were joining", describe(*member)));
-    });
-  }
-}
-
-// Of those that are not let go yet, from one of them on.
-SharedFrame Hub::newsOfLeavers(std::size_t first) const {
-  std::vector<int> ranks;
-  TextList farewells;
-  for (std::size_t i = first; i < leavers_.size(); ++i) {
-    ranks.push_back(leavers_[i]->rank);
-    farewells.add(std::string_view(slots_[static_cast<std::size_t>(ranks.back())].farewell).substr(0, kMostKnownBytes));
-  }
-  Encoder news = frame(Frame::kLeft).ranks(ranks).raw(farewells.take());
-  return shared(news);
-}
-
-// All others are told at once of those that have left in this round: whoever finds this hub's process ended knows that
-// their ends are no deaths, as far as the kernel had taken the news. Those that have lost an earlier hub are told when
-// they return (onReturn), and the farewells wait for them.
-void Hub::flushLeavers() {
-  if (toldLeavers_ < leavers_.size()) {
-    broadcast(newsOfLeavers(toldLeavers_), false);
-    for (const Slot& slot : slots_) {
-      if (slot.member != nullptr) slot.member->channel->push();
-    }
-    toldLeavers_ = leavers_.size();
-  }
-  while (!leavers_.empty() && unreturned_ <= 0) {
-    leavers_.back()->channel->send(frame(Frame::kFarewell).take());
-    leavers_.back()->channel->closeWhenSent();
-    leavers_.pop_back();
-    toldLeavers_ = leavers_.size();
-  }
-  judgeSoon();
-}
-
-void Hub::onClosed(const MemberPtr& member, std::string_view why) {
-  unjoined_.erase(member);
-  member->reader.reset();  // else what it has not read keeps its room
-  if (member->rank < 0) return;
-  const Slot* const slot = slots_.empty() ? nullptr : &slots_[static_cast<std::size_t>(member->rank)];
-  if (slot == nullptr || slot->member != member) return;  // refused
-  if (!complete_) {
-    return fail(member->rank, expected_,
-                error(koloRemoteError, "{} died while ranks were joining: {}", describe(*member), why));
-  }
-  if (isMute_ || (isFollowed_ && !slot->neighbour.isHere)) return hasLost(member, why);
-  std::string who = describe(*member);
-  std::string farewell = fmt::format("{} died: {}", who, why);
-  diedInJob(member->rank, std::move(who), std::move(farewell));
-}
-
-// REQUIRES: as of goneFromJob. Throws before anything has happened.
-void Hub::diedInJob(int rank, std::string who, std::string farewell) {
-  newlyDead_.reserve(newlyDead_.size() + 1);
-  // After the events of this round: deaths of one moment, a node's or a job's, are told in one frame. Posted at each
-  // death: deaths that could not be told for want of memory are told with the next one.
-  reactor_.post([self = shared_from_this()] { self->flushDeaths(); });
-  newlyDead_.push_back(rank);
-  if (Slot& slot = slots_[static_cast<std::size_t>(rank)]; !slot.isOld) {
-    slot.diedAt = lastDeathAt_ = Clock::now();
-    lastDeath_ = std::move(who);
-  }
-  goneFromJob(rank, State::kDead, std::move(farewell));
-}
-
-// REQUIRES: complete_, and the rank is joined or awaited. Throws nothing.
-void Hub::goneFromJob(int rank, State state, std::string farewell) {
-  Slot& slot = slots_[static_cast<std::size_t>(rank)];
-  const MemberPtr member = std::move(slot.member);
-  const bool isOfLate = member != nullptr && Clock::now() - member->knownAt < kConsequenceTime;
-  slot.state = state;
-  slot.lostBy.reset();
-  slot.givenUpBy.reset();
-  slot.farewell = std::move(farewell);
-  if (member != nullptr) {
-    slot.known = isOfLate ? std::move(member->known) : std::string();
-    while (!member->subscriptions.empty()) unsubscribe(member, *member->subscriptions.begin());
-    (void)insist([&] { expectNoMoreOf(*member); });
-  }
-  ++gone_;
-  (void)insist([&] { failHopelessGathers(); });
-  if (--alive_ == 0) finishWithoutRanks();
-}
-
 void Hub::finishWithoutRanks() {
   // What was kept of contributions holds this object through its timers.
   for (const auto& [key, gather] : gathers_) {
@@ -362,27 +255,6 @@ void Hub::finish() {
   unjoined_.clear();
   end();
   over_(this);
-}
-
-// The dead stay noted until all have been told: for want of memory, this may be done again.
-void Hub::flushDeaths() {
-  if (newlyDead_.empty()) return;
-  const auto slotOf = [this](int rank) -> const Slot& { return slots_[static_cast<std::size_t>(rank)]; };
-  std::stable_partition(newlyDead_.begin(), newlyDead_.end(), [&](int rank) { return slotOf(rank).known.empty(); });
-  const auto first = std::find_if(newlyDead_.begin(), newlyDead_.end(), [&](int rank) { return !slotOf(rank).isOld; });
-  for (const Slot& slot : slots_) {
-    if (slot.member != nullptr && first != newlyDead_.end())
-      note(*slot.member, slotOf(*first).farewell, slotOf(*first).known);
-  }
-  Encoder news = frame(Frame::kDeaths);
-  news.number(static_cast<std::uint32_t>(newlyDead_.size()));
-  for (const int rank : newlyDead_) {
-    news.number(static_cast<std::int32_t>(rank)).text(slotOf(rank).words());
-  }
-  broadcast(shared(news), false);
-  newlyDead_.clear();
-  (void)insist([&] { failHopelessGathers(); });
-  (void)insist([&] { judgeSoon(); });
 }
 
 // Before the member is told of a failure, and of those that were before it. The first one stays: those that follow soon

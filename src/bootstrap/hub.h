@@ -34,7 +34,7 @@
 namespace kolo::bootstrap {
 
 constexpr int kMaxRanks = 1 << 17;
-// Of the texts of failures that a rank knows of. The farewells of all ranks of a job are to fit in a frame.
+// Of the texts of failures that a rank knows of.
 constexpr std::size_t kMostKnownBytes = 300;
 // What a rank may have under way at once. No program of threads that wait has so much. Of the bytes of its blobs, and
 // of the results that it keeps for others.
@@ -195,14 +195,8 @@ class Hub : public std::enable_shared_from_this<Hub> {
   void markTold(int rank);
   void runToldTasks();
   void welcomeAll();
-  void onLeave(const MemberPtr& member);
-  void flushLeavers();
-  SharedFrame newsOfLeavers(std::size_t first) const;
   void finish();
   void finishWithoutRanks();
-  void goneFromJob(int rank, State state, std::string farewell);
-  void diedInJob(int rank, std::string who, std::string farewell);
-  void flushDeaths();
   void tellOutsiders(const Member& member);
   void pushToOutsiders();
   void note(Member& member, const std::string& failure, const std::string& before = {});
@@ -214,6 +208,15 @@ class Hub : public std::enable_shared_from_this<Hub> {
   void offerBillboard(const Member& member);
   bool onReadsBillboard(const MemberPtr& member, Decoder& decoder) const;
   static bool onRead(const MemberPtr& member, Decoder& decoder);
+
+  // Ends of ranks: hub_ends.cc
+  void onLeave(const MemberPtr& member);
+  std::vector<SharedFrame> newsOfLeavers(std::size_t first) const;
+  void flushLeavers();
+  void goneFromJob(int rank, State state, std::string farewell);
+  void diedInJob(int rank, std::string who, std::string farewell);
+  std::vector<SharedFrame> newsOfDeaths(const std::vector<int>& ranks) const;
+  void flushDeaths();
 
   // After the end of an earlier hub: hub_succession.cc
   void tellNeighbours();
@@ -313,6 +316,8 @@ class Hub : public std::enable_shared_from_this<Hub> {
   std::vector<int> newlyDead_;
   std::vector<MemberPtr> leavers_;  // not told farewell yet
   std::size_t toldLeavers_ = 0;     // of whom the others have been told
+  Clock::time_point leaversAt_{};   // of further ones not before
+  Reactor::TimerId leaversTimer_ = 0;
   std::map<GatherKey, Gather> gathers_;
   std::unordered_map<std::uint64_t, std::set<MemberPtr>> subscribers_;  // by family
   std::unordered_map<std::uint64_t, Reported> failures_;                // by key

@@ -224,7 +224,7 @@ void Hub::receive(const MemberPtr& member) {
   offerBillboard(*member);
   limitReturnOf(member);
   tellOfTheDead(member);
-  if (!leavers_.empty()) member->channel->send(newsOfLeavers(0));
+  for (const SharedFrame& news : newsOfLeavers(0)) member->channel->send(news);
 }
 
 // Others wait for the end of what it says; a rank that is stopped may say the rest later, when nobody needs it.
@@ -246,17 +246,15 @@ void Hub::tellThatItCountsAsDead(const Slot& slot, int rank) {
 // Of those whose deaths others have been told.
 void Hub::tellOfTheDead(const MemberPtr& member) {
   const std::set<int> later(newlyDead_.begin(), newlyDead_.end());
-  std::uint32_t count = 0;
-  Encoder words;
+  std::vector<int> dead;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
     const bool isGivenUp = slot.givenUpBy.has_value() && slot.member != member;
     if (!isGivenUp && (slot.state != State::kDead || later.count(static_cast<int>(i)) != 0)) continue;
     if (!isGivenUp && slot.isDeadOfLate()) note(*member, slot.farewell, slot.known);
-    words.number(static_cast<std::int32_t>(i)).text(isGivenUp ? *slot.givenUpBy : slot.words());
-    ++count;
+    dead.push_back(static_cast<int>(i));
   }
-  if (count != 0) member->channel->send(frame(Frame::kDeaths, count).raw(words.take()).take());
+  for (const SharedFrame& news : newsOfDeaths(dead)) member->channel->send(news);
 }
 
 // The result of an exchange that an earlier hub has ended, of which not all ranks may have been told. A member of the

@@ -82,16 +82,16 @@ bool MemberLink::onCutOff(Decoder& decoder) {
 }
 
 bool MemberLink::onLeft(Decoder& decoder) {
-  const std::vector<int> ranks = decoder.ranks(kMaxRanks);
+  std::vector<int> ranks = decoder.ranks(kMaxRanks);
   std::vector<std::string> farewells(ranks.size());
   const bool areRanks = std::all_of(ranks.begin(), ranks.end(), [](int rank) { return rank < kMaxRanks; });
   if (!areRanks || !readTexts(decoder, farewells, kMostKnownBytes) || !decoder.done()) return false;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    std::erase(hub_.ranks, ranks[i]);
-    if (search_.firstResult == 0) std::erase(memory_.counting, ranks[i]);  // the first hub says so (Hub::onLeave)
-    if (!place_.neighbours.empty())
-      memory_.gone.try_emplace(ranks[i], Gone{true, farewells[i].substr(0, kMostKnownBytes), {}});
-  }
+  for (std::size_t i = 0; i < ranks.size() && !place_.neighbours.empty(); ++i)
+    memory_.gone.try_emplace(ranks[i], Gone{true, farewells[i].substr(0, kMostKnownBytes), {}});
+  std::sort(ranks.begin(), ranks.end());
+  const auto hasLeft = [&ranks](int rank) { return std::binary_search(ranks.begin(), ranks.end(), rank); };
+  std::erase_if(hub_.ranks, hasLeft);
+  if (search_.firstResult == 0) std::erase_if(memory_.counting, hasLeft);  // the first hub says so (Hub::onLeave)
   return true;
 }
 
