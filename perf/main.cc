@@ -295,7 +295,7 @@ int run(int argc, char** argv) {
     return runProcess(options);
   }
   const int places = static_cast<int>(options.onGpus ? options.gpus.size() : usableCores().size());
-  const int ranks = options.ranks > 0 ? options.ranks : std::clamp(places, 2, kMostRanks);
+  const int ranks = options.ranks > 0 ? options.ranks : std::clamp(places, 2, KOLO_MAX_RANKS);
   requirePossible(options, ranks, ranks);
   requireOutputs(options);
   if (!options.threads) return launchRanks(argv, ranks);

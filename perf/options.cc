@@ -109,7 +109,7 @@ void declareWays(CLI::App& app, Texts& texts, Options& options) {
 
 void declareHow(CLI::App& app, Texts& texts, Options& options) {
   app.add_option("--ranks", options.ranks, "number of ranks (default: one per core or GPU, at least 2)")
-      ->check(wholeNumber(1, kMostRanks));
+      ->check(wholeNumber(1, KOLO_MAX_RANKS));
   app.add_option("-n,--iters", options.iterations, "timed calls of each size (default: what 0.15 s allow, at least 5)")
       ->check(wholeNumber(1, kMostCalls));
   app.add_option("-w,--warmup_iters", options.warmups, "calls before them")

@@ -12,8 +12,6 @@
 
 namespace kolo::perf {
 
-constexpr int kMostRanks = 4096;  // that a communicator of the library may have
-
 // What --list and --axis can measure, and do where no collective is named.
 inline constexpr std::array kListCollectives = {koloCollectiveAllReduce, koloCollectiveAllGather,
                                                 koloCollectiveReduceScatter};
@@ -26,7 +24,7 @@ struct Options {
   std::vector<koloRedOp_t> ops;
   std::vector<size_t> sizes;  // bytes, increasing
   std::vector<BufferKind> buffers;
-  int ranks = 0;  // at most kMostRanks; 0: not given
+  int ranks = 0;  // at most KOLO_MAX_RANKS; 0: not given
   int root = 0;
   size_t iterations = 0;  // 0: as many as fit the time budget of a size
   size_t warmups = 5;

@@ -25,7 +25,6 @@ using kolo::perf::check;
 using kolo::perf::Failure;
 
 enum ExitStatus { kAllRight = 0, kFailed = 1, kMisused = 2 };  // kMisused: as kolo-perf and the shell's own commands
-constexpr int kMostRanks = 4096;                               // that a communicator of the library may have
 
 struct Options {
   bool json = false;
@@ -186,7 +185,8 @@ Question understand(const Options& options) {
 void explain(Question question, const Options& options) {
   const bool barrier = question.collective == koloCollectiveBarrier;
   if (question.ranks == 0) {
-    question.ranks = std::clamp(infoOf(koloInfoTopology, "topology").at("available_cores").get<int>(), 2, kMostRanks);
+    question.ranks =
+        std::clamp(infoOf(koloInfoTopology, "topology").at("available_cores").get<int>(), 2, KOLO_MAX_RANKS);
   }
   const std::size_t count = question.bytes / koloDataTypeSize(question.datatype);
   const std::string text = textOf("explain", [&](char* to, std::size_t room, std::size_t* needed) {
@@ -257,7 +257,7 @@ void describe(CLI::App& app, Options& options) {
                      "the call in bytes; a barrier has none");
   explain->expected(1, 2)->type_name("COLLECTIVE BYTES");
   app.add_option("--ranks", options.ranks, "with --explain: ranks on this machine (default: one for each core)")
-      ->check(CLI::Range(1, kMostRanks))
+      ->check(CLI::Range(1, KOLO_MAX_RANKS))
       ->needs(explain);
   app.add_option("--datatype", options.datatype, "with --explain: float32, half, bfloat16, int8, ...")
       ->capture_default_str()

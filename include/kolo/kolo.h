@@ -111,7 +111,7 @@ typedef enum KOLO_OF_INT {
   koloInvalidRoot = 14,        /* a root or peer outside 0..n-1 */
   koloInvalidHandle = 15,      /* a handle (communicator, stream, request, ...) that is destroyed or not ours */
   koloInvalidOverlap = 16,     /* send and receive buffers overlap other than in place */
-  koloInvalidRankCount = 17,   /* fewer than 1 rank, or more than the library supports (4096) */
+  koloInvalidRankCount = 17,   /* fewer than 1 rank, or more than KOLO_MAX_RANKS */
   koloInvalidRank = 18,        /* a rank outside 0..n-1 */
   koloDuplicateRank = 19,      /* two processes claimed one rank, or a list has a rank twice */
   koloUnreachable = 20,        /* the root's address, or a rank, cannot be reached by any means */
@@ -146,6 +146,8 @@ typedef struct koloEvent* koloEvent_t;     /* a place in a stream */
 #define KOLO_ANY_TAG (-1)
 /* Tags are 0..KOLO_MAX_TAG. */
 #define KOLO_MAX_TAG INT_MAX
+/* The most ranks that a communicator may have. src/limits.md says what many ranks need. */
+#define KOLO_MAX_RANKS 131072
 #define KOLO_UNIQUE_ID_BYTES 128
 
 /* An id for koloCommInitRank. One rank makes it and hands it to the others by any means. Without KOLO_SECRET it
@@ -315,7 +317,7 @@ KOLO_API koloResult_t koloGetUniqueId(koloUniqueId* uniqueId);
 /* Makes a communicator of nranks ranks that hold the same id. Collective over these callers.
  * Parameters:
  *   comm      place for the handle; the caller destroys it
- *   nranks    1..4096, the same on all ranks
+ *   nranks    1..KOLO_MAX_RANKS, the same on all ranks
  *   uniqueId  the id of koloGetUniqueId, the same on all ranks
  *   rank      0..nranks-1, each exactly once
  * The call waits until all ranks have joined, for KOLO_INIT_TIMEOUT_MS at most. Inside a group the call returns at
@@ -334,7 +336,7 @@ KOLO_API koloResult_t koloCommInitRankConfig(koloComm_t* comm, int nranks, koloU
 /* Makes nranks communicators at once whose ranks are threads of this process.
  * Parameters:
  *   comms   array of nranks handles; entry i becomes rank i; the caller destroys each
- *   nranks  1..4096
+ *   nranks  1..KOLO_MAX_RANKS
  *   config  options of all ranks, or NULL
  * One call of one thread makes them all, and waits until they are made.
  * Errors: those of koloCommInitRank. koloInvalidUsage inside a group. On an error no communicator is left. */
@@ -397,7 +399,7 @@ KOLO_API koloResult_t koloCommGetUniqueId(koloComm_t comm, koloUniqueId* uniqueI
  * both. comm stays as it is; the caller destroys it when it is not needed any more.
  * Parameters:
  *   comm      a rank of it: the communicator that grows; a new process: KOLO_COMM_NULL
- *   nranks    the number of ranks afterwards, the same for all: more than comm has, and 4096 at most
+ *   nranks    the number of ranks afterwards, the same for all: more than comm has, and KOLO_MAX_RANKS at most
  *   uniqueId  the id of koloCommGetUniqueId. A new process gives it. Of the ranks of comm, the one that has made it
  *             gives it; the others give NULL or the same id.
  *   rank      a rank of comm: -1, or its number; a new process: a number that comm does not have, below nranks, each

@@ -5,6 +5,10 @@
 
 namespace kolo::api {
 
+Status refusal::ranks(int ranks) {
+  return error(koloInvalidRankCount, "nranks is {}, expected 1..{}", ranks, KOLO_MAX_RANKS);
+}
+
 Status refusal::datatype(koloDataType_t datatype) {
   return error(koloInvalidDatatype, "datatype is {}, expected a koloDataType_t from 0 to {}",
                static_cast<int>(datatype), koloNumDatatypes - 1);

@@ -9,6 +9,7 @@ namespace kolo::api {
 
 namespace refusal {
 // The words, off the hot path.
+Status ranks(int ranks);
 Status datatype(koloDataType_t datatype);
 Status count(std::size_t count, koloDataType_t datatype, std::uint64_t blocks);
 Status root(int root, int ranks);
@@ -17,12 +18,13 @@ Status tag(int tag, bool anyAllowed);
 Status reduction(koloRedOp_t op, koloDataType_t datatype, comm::Communicator& communicator);
 }  // namespace refusal
 
+inline Status checkRanks(int ranks) { return ranks >= 1 && ranks <= KOLO_MAX_RANKS ? Status() : refusal::ranks(ranks); }
 inline Status checkDatatype(koloDataType_t datatype) {
   return datatype >= 0 && datatype < koloNumDatatypes ? Status() : refusal::datatype(datatype);
 }
 // bytes of `blocks` blocks of count elements fit in memory at all. REQUIRES: a known datatype.
 inline Status checkCount(std::size_t count, koloDataType_t datatype, std::uint64_t blocks) {
-  // Short of 2^40 elements no product overflows, whatever the datatype (16 bytes) and the ranks (2^12).
+  // Short of 2^40 elements no product overflows, whatever the datatype (16 bytes) and the ranks (2^17).
   if (count < std::size_t{1} << 40) return {};
   return refusal::count(count, datatype, blocks);
 }

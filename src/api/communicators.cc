@@ -5,6 +5,7 @@
 #include <future>
 #include <thread>
 
+#include "api/checks.h"
 #include "api/guard.h"
 #include "api/ownership.h"
 #include "base/insist.h"
@@ -18,14 +19,8 @@
 namespace kolo::api {
 namespace {
 
-constexpr int kMostRanks = 4096;
 // How long an abort waits for what ends by itself.
 constexpr std::chrono::milliseconds kAbortPatience{50};
-
-Status checkRanks(int ranks) {
-  if (ranks >= 1 && ranks <= kMostRanks) return {};
-  return error(koloInvalidRankCount, "nranks is {}, expected 1..{}", ranks, kMostRanks);
-}
 
 Status initRank(koloComm_t* comm, int ranks, const koloUniqueId& id, int rank, const koloConfig_t* config) {
   KOLO_TRY(checkResult("comm", comm));

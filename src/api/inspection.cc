@@ -65,7 +65,7 @@ Status withChoices(koloComm_t comm, int nranks, const Use& use) {
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     return use(communicator.get(), communicator->planning().choices());
   }
-  if (nranks < 1) return error(koloInvalidRankCount, "nranks is {}, expected 1 or more", nranks);
+  KOLO_TRY(checkRanks(nranks));
   KOLO_ASSIGN(const comm::Options options, comm::Options::make(nullptr, nullptr));
   planner::Machine machine;
   machine.ranks = nranks;

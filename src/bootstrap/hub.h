@@ -33,7 +33,7 @@
 
 namespace kolo::bootstrap {
 
-constexpr int kMaxRanks = 1 << 17;
+constexpr int kMaxRanks = KOLO_MAX_RANKS;
 // Of the texts of failures that a rank knows of.
 constexpr std::size_t kMostKnownBytes = 300;
 // What a rank may have under way at once. No program of threads that wait has so much. Of the bytes of its blobs, and

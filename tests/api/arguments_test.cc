@@ -387,15 +387,19 @@ TEST_CASE("numbers of ranks and ranks out of range are refused before anything i
   std::array<koloComm_t, 2> comms{};
   koloUniqueId id;
   REQUIRE_OK(koloGetUniqueId(&id));
-  for (const int ranks : {0, -1, INT_MIN, INT_MAX}) {
+  for (const int ranks : {0, -1, INT_MIN, INT_MAX, KOLO_MAX_RANKS + 1}) {
     CHECK_CODE(koloInvalidRankCount, koloCommInitAll(comms.data(), ranks, nullptr));
     CHECK(messageHas("nranks is"));
+    CHECK(messageHas("expected 1..131072"));
     CHECK_CODE(koloInvalidRankCount, koloCommInitRank(&comms[0], ranks, id, 0));
   }
   for (const int rank : {-1, 2, INT_MIN, INT_MAX}) {
     CHECK_CODE(koloInvalidRank, koloCommInitRank(&comms[0], 2, id, rank));
     CHECK(messageHas("expected 0..1"));
   }
+  // As many are refused by nothing that is checked before.
+  CHECK_CODE(koloInvalidRank, koloCommInitRank(&comms[0], KOLO_MAX_RANKS, id, KOLO_MAX_RANKS));
+  CHECK(messageHas("expected 0..131071"));
   CHECK(comms[0] == nullptr);
 }
 

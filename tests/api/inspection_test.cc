@@ -100,6 +100,8 @@ TEST_CASE("koloExplain names every candidate and why the winner won, with and wi
   });
   CHECK(wide.find("131072 ranks") != std::string::npos);
   size_t needed = 0;
+  CHECK_CODE(koloInvalidRankCount, koloExplain(nullptr, KOLO_MAX_RANKS + 1, koloCollectiveAllReduce, 1, koloFloat32,
+                                               koloSum, 0, nullptr, 0, &needed));
   CHECK_CODE(koloInvalidRankCount,
              koloExplain(nullptr, 0, koloCollectiveAllReduce, 1, koloFloat32, koloSum, 0, nullptr, 0, &needed));
   CHECK_CODE(koloInvalidArgument, koloExplain(nullptr, 2, static_cast<koloCollective_t>(77), 1, koloFloat32, koloSum, 0,

@@ -77,7 +77,7 @@ TEST_CASE("kolo-perf refuses what makes no sense, in one line, before it starts 
   const auto refuses = [&](const std::vector<std::string>& arguments, const std::vector<const char*>& words) {
     perf.expectRefusal(2, arguments, words);
   };
-  refuses({"--ranks", "100000"}, {"--ranks", "100000", "4096"});
+  refuses({"--ranks", "200000"}, {"--ranks", "200000", "131072"});
   refuses({"--threads", "--ranks", "0"}, {"--ranks", "0"});
   refuses({"barrier", "-w", "-1"}, {"warmup", "-1"});
   refuses({"-n", "abc"}, {"\"abc\"", "not a whole number"});
@@ -304,7 +304,7 @@ TEST_CASE("kolo-info refuses what makes no sense with 2, and says when its outpu
   info.expectRefusal(2, {"--explain", "all_reduse", "8"}, {"all_reduse", "all_reduce"});
   info.expectRefusal(2, {"--explain", "all_reduce"}, {"bytes"});
   info.expectRefusal(2, {"--explain", "all_reduce", "3"}, {"3 bytes", "float32"});
-  info.expectRefusal(2, {"--explain", "all_reduce", "8", "--ranks", "100000"}, {"--ranks", "4096"});
+  info.expectRefusal(2, {"--explain", "all_reduce", "8", "--ranks", "200000"}, {"--ranks", "131072"});
   info.expectRefusal(1, {"--version", "> /dev/full"}, {"standard output"});
   info.expectRefusal(1, {"> /dev/full"}, {"standard output"});
   CHECK(info.run({"--explain", "allreduce", "1M", "--datatype", "half"}).exitedWith(0));
