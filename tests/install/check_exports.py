@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Checks that the header, the symbol map and the library's dynamic symbols name the same functions.
+"""Checks that the header and the library's dynamic symbols name the same functions.
 
-usage: check_exports.py LIBRARY MAP HEADER
+usage: check_exports.py LIBRARY HEADER
 """
 import re
 import subprocess
@@ -13,14 +13,6 @@ VERSION = "KOLO_0.1"
 def declared(header):
     text = re.sub(r"/\*.*?\*/", "", open(header, encoding="utf-8").read(), flags=re.S)
     return set(re.findall(r"^KOLO_API\s[^;(]*?\b(\w+)\(", text, re.M))
-
-
-def mapped(path):
-    text = open(path, encoding="utf-8").read()
-    node = re.search(re.escape(VERSION) + r"\s*\{\s*global:(.*?)local:\s*\*;\s*\};", text, re.S)
-    if node is None:
-        sys.exit(f"{path}: no node {VERSION} with 'global:' and 'local: *;'")
-    return set(re.findall(r"(\w+);", node.group(1)))
 
 
 def exported(library):
@@ -37,8 +29,8 @@ def exported(library):
 
 
 def main():
-    library, symbol_map, header = sys.argv[1:]
-    sets = {"kolo.h": declared(header), "kolo.map": mapped(symbol_map), "the library": exported(library)}
+    library, header = sys.argv[1:]
+    sets = {"kolo.h": declared(header), "the library": exported(library)}
     if not sets["kolo.h"]:
         sys.exit("found no function in the header")
     wrong = False
