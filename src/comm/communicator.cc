@@ -52,7 +52,7 @@ Status Communicator::connect() {
                                      options_.agreement(layout_)));
   KOLO_ASSIGN(const std::vector<std::string> all, membership_.allGather(tellSurroundings(*peers_)));
   const Surroundings around = hearSurroundings(all);
-  arrange(around, isDumpable());
+  arrange(around, links::isDumpable());
   if (isOnHost && allMapped_) {
     auto pool = std::make_shared<Pool>(peers_, file.value(), block, options_.transports, membership_.key);
     share_ = Share::ofFirst(std::move(pool), block, rank());

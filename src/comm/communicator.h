@@ -127,7 +127,7 @@ class Communicator final {
   std::shared_ptr<Share> share_;  // of a pool, from which its children's memory is cut, and maybe its own
   std::shared_ptr<Peers> peers_;
   std::unique_ptr<Boards> boards_;
-  Waiting waiting_;
+  failure::Waiting waiting_;
   CallTerms callTerms_;
   std::unique_ptr<Waiter> waiter_;
   Reasons reasons_;

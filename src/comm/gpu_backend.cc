@@ -120,7 +120,7 @@ Status GpuBackend::reduceWords(std::span<std::uint64_t> words, koloRedOp_t op) {
   KOLO_ASSIGN(const std::vector<std::string> said,
               hearAll({reinterpret_cast<const char*>(words.data()), words.size_bytes()}));
   for (const std::string& theirs : said) {
-    BlobReader reader(theirs);
+    links::BlobReader reader(theirs);
     for (std::uint64_t& word : words) {
       const auto their = reader.get<std::uint64_t>();
       word = op == koloMax ? std::max(word, their) : word | their;

@@ -36,7 +36,7 @@ class Requests;
 inline constexpr std::uint64_t kEagerBytes = 16384;
 inline constexpr std::uint64_t kStreamChunkBytes = 32768;
 
-class Messages final : public MessageEngine {
+class Messages final : public traffic::MessageEngine {
  public:
   // All of them outlive the messages.
   struct Setup {
