@@ -19,7 +19,7 @@ namespace kolo::collectives {
 
 class Choices {
  public:
-  // machine: read at each choice; lives longer. reproducible: every reduction folds in rank order.
+  // machine: read at each choice; lives longer. reproducible: every reduction folds in rank order (D12).
   Choices(const planner::Machine& machine, bool reproducible) : machine_(machine), reproducible_(reproducible) {}
 
   // Overrides, as koloCommSetAlgorithm takes them.

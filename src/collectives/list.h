@@ -1,4 +1,4 @@
-// Collectives over lists of items: tensors that lie apart, of several datatypes, and arrays with strides, in one
+// Collectives over lists of items (D13): tensors that lie apart, of several datatypes, and arrays with strides, in one
 // operation. An item is checked and put into one form here (List); laid out for the executors, it is device::Segments.
 //
 // A block of the operation, as algorithms know it, consists of every item's part for that block, one behind the other.

@@ -1,5 +1,5 @@
 // Where the buffers of a communicator lie, and who carries out its operations: a host thread that waits, or kernels on
-// a GPU. A communicator is made with one backend, and nothing else tests which of the two it is.
+// a GPU. A communicator is made with one backend, and nothing else tests which of the two it is (D17).
 //
 // Thread safety: a caller has the communicator's turn. Functions that say so are called without the turn, and take it
 // themselves. Any thread may call stop(), check() and the functions that examine arguments.

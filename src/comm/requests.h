@@ -1,5 +1,5 @@
-// The operations of a communicator that are started and waited for later: the order of collectives, messages that start
-// while another thread has the turn, and which thread makes progress.
+// The operations of a communicator that are started and waited for later (D18): the order of collectives, messages that
+// start while another thread has the turn, and which thread makes progress (D22).
 //
 // Collectives stand in a queue. A thread that waits for a collective, or that calls a blocking operation behind it,
 // executes the queue up to it. This object's own thread executes what no other thread does. A message joins the queue

@@ -1,4 +1,5 @@
-// A thread that runs tasks in the order given: a koloStream, or a worker of a communicator. Events are places in it.
+// A thread that runs tasks in the order given: a koloStream (D11), or a worker of a communicator. Events are places
+// in it.
 //
 // Thread safety: all functions, from any thread but the stream's own.
 #pragma once

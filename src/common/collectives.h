@@ -1,4 +1,4 @@
-// One row for each collective says what it does. The library, kolo-perf and their texts follow from the rows.
+// One row for each collective says what it does (D14). The library, kolo-perf and their texts follow from the rows.
 // algorithms/catalogue.h says how algorithms do it.
 //
 // Thread safety: constants and pure functions.

@@ -1,4 +1,4 @@
-// The windows of a communicator: memory that all ranks registered together, and where each peer's part lies.
+// The windows of a communicator (D5): memory that all ranks registered together, and where each peer's part lies.
 //
 // A rank may abandon a window alone. Its own buffers are not found in the window any more. It goes on to use the parts
 // of ranks that have not abandoned the window. The index stays taken until all ranks have. The ranks tell each other in

@@ -1,4 +1,4 @@
-// How a rank waits for others: the deadline, the failure that ends the wait, and who has the core meanwhile.
+// How a rank waits for others (D8): the deadline, the failure that ends the wait, and who has the core meanwhile.
 //
 // A wait is a loop of looks at what it waits for. Between two looks it calls keepWaiting(), which says whether to give
 // up. The rank polls for a while where it has a core, and yields. After a long time it sleeps, and is woken by what
