@@ -92,13 +92,13 @@ TEST_CASE("S0.1 on GPUs an algorithm is forced by ranks, elements and reduction"
   CHECK(planned(ranks[0], 5001, koloMax) == "one_shot");
 }
 
-TEST_CASE("S0.1 on GPUs the log says what goes in packets, and what does not", "[device][knobs]") {
-  const DeviceScene scene(mockFor(3));
-  Ranks ranks(oneDevice(3));
+TEST_CASE("S0.1 on GPUs the log says what goes in packets, and what does not", "[mock][knobs]") {
+  const MockScene scene(mockFor(3));
+  Ranks ranks({0, 0, 0});
   const std::string said = writtenAtDebugLevelBy([&] {
     ranks.run([&](Self& self) {
-      const DeviceBuffer values(50'000);
-      const CudaStream stream;
+      const DeviceBuffer values(50'000, 0);
+      const CudaStream stream(0);
       ranks.together();
       EXPECT_OK(self, koloCommSetAlgorithm(self.comm, "all_reduce:one_shot"));
       for (const std::size_t count : {256u, 50'000u}) reduceOnes(self, count, koloSum, values, stream);
