@@ -13,10 +13,11 @@ namespace {
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t roundUp(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
 
-// Of a buffer of packets, and of all that a channel has for them.
+// Of a buffer of packets, and of all that a channel has for them: whole pages, else NICs get no file of the arena.
 constexpr std::uint64_t kPacketBuffer =
     roundUp(device::packetsFor(ArenaLayout::kPacketBytes) * sizeof(device::Packet), 128);
-constexpr std::uint64_t kPacketsOfChannel = device::kPacketBuffers * kPacketBuffer + ArenaLayout::kPacketBytes;
+constexpr std::uint64_t kPacketsOfChannel =
+    roundUp(device::kPacketBuffers * kPacketBuffer + ArenaLayout::kPacketBytes, kPage);
 
 unsigned residentBlocks(const ArenaLayout& layout) {
   return static_cast<unsigned>(std::min(kResidentBlocks, layout.channels));
