@@ -608,7 +608,7 @@ KOLO_API koloResult_t koloCommSetWatch(koloComm_t comm, koloProgressFunction_t f
  * calls it again, or starts it as a request, before any other operation of the communicator.
  *  - A collective is done at once if this rank only sends in it (a broadcast's root, say), if there is room for its
  *    data, which no rank is to read where it lies, and if the call may run ahead of the other ranks. A call that
- * repeats one of the communicator's last calls may do so. Any call may if koloConfig_t.eager is 1.
+ *    repeats one of the communicator's last calls may do so. Any call may if koloConfig_t.eager is 1.
  *  - koloCommFinalize and koloVote return koloInProgress where they would wait for other ranks.
  *  - Groups, operations on streams and all other functions wait as they do with 1. An operation also waits behind one
  *    that another thread, or a stream, has begun on the communicator.

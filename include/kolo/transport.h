@@ -287,9 +287,7 @@ typedef struct koloTransport {
    * written. With 0 bytes: as linkRead. */
   int (*linkWrite)(void* device, void* link, uint64_t to, const void* from, uint64_t bytes, char* why, size_t whyBytes);
 
-  /* Optional, posted links only. 1: deviceProgress that is not to wait makes no system call where nothing has come. A
-   * rank with a core of its own then calls it many times before it lets others run. */
-  uint32_t looksCheaply;
+  uint32_t reserved; /* 0 */
 
   /* Optional, mapped links only. 1: linkRead and linkWrite may be called in any thread at any time, also for one link
    * in several threads at once. Communicators that are split from one another then use one link. 0: each of them opens

@@ -5,7 +5,6 @@
 
 #include "base/datatypes.h"
 #include "collectives/list_item.h"
-#include "collectives/list_terms.h"
 
 namespace kolo::collectives {
 namespace {

@@ -131,5 +131,8 @@ Result<std::shared_ptr<List>> makeRecut(const ListCall& call, const koloItem_t& 
 Status refuseNoItem();
 // Items that each rank copies by itself, as a rank alone gathers them.
 Result<std::shared_ptr<List>> makeLocal(const koloItem_t* items, std::size_t count);
+// What the ranks have to say alike of a list, as a digest, which the header of every operation carries. In words it is
+// List::of(). A pure function (list_terms.cc).
+std::uint64_t digestOf(const List& list);
 
 }  // namespace kolo::collectives

@@ -1,5 +1,3 @@
-#include "collectives/list_terms.h"
-
 #include <fmt/ranges.h>
 
 #include <bit>
@@ -8,6 +6,7 @@
 
 #include "base/datatypes.h"
 #include "collectives/hash.h"
+#include "collectives/list.h"
 
 namespace kolo::collectives {
 namespace {

@@ -32,12 +32,12 @@ struct Prepared {
   device::Work work;
   device::Sharing sharing;  // the most that a call offers
   executor::Context context;
-  std::uint64_t scratchBytes = 0;                            // for the algorithm, in all channels
-  std::uint64_t edgesEnd = 0;                                // on the host: that, and a list's edges
-  bool mayStageEarly = false;                                // as CopyPolicy says
-  bool isStagedAnyway = false;                               // such a block went through slots at first
-  device::Algorithm behindRoot = device::Algorithm::kCount;  // as in planner::Choice; and otherwise:
-  device::Algorithm behindOthers = device::Algorithm::kCount;
+  std::uint64_t scratchBytes = 0;                              // for the algorithm, in all channels
+  std::uint64_t edgesEnd = 0;                                  // on the host: that, and a list's edges
+  bool mayStageEarly = false;                                  // as CopyPolicy says
+  bool isStagedAnyway = false;                                 // such a block went through slots at first
+  device::Algorithm behindRoot = device::Algorithm::kCount;    // of a barrier, as in planner::Choice
+  device::Algorithm behindOthers = device::Algorithm::kCount;  // of one that follows anything else
   // What `work` and `context` point to.
   std::shared_ptr<const VectorCounts> counts;
   std::shared_ptr<const CustomReduction> custom;

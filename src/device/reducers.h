@@ -267,9 +267,5 @@ constexpr void withOperation(ReduceOp op, Functor&& functor) {
     }
   }
 }
-template <class Functor>
-constexpr void withReduction(koloDataType_t datatype, ReduceOp op, Functor&& functor) {
-  dispatch(datatype, [&](auto tag) { withOperation<typename decltype(tag)::type>(op, functor); });
-}
 
 }  // namespace kolo::device

@@ -134,8 +134,6 @@ bool Device::registersDeviceMemory() const {
   return isPosted() && REACHES(table_, registersDeviceMemory) && table_->registersDeviceMemory != 0;
 }
 
-bool Device::looksCheaply() const { return isPosted() && REACHES(table_, looksCheaply) && table_->looksCheaply != 0; }
-
 bool Device::sharesLinks() const { return !isPosted() && REACHES(table_, sharesLinks) && table_->sharesLinks != 0; }
 
 Device::Network Device::network() const {

@@ -52,8 +52,6 @@ class Device : public std::enable_shared_from_this<Device> {
   bool registersCheaply() const { return table_->registersCheaply != 0; }
   // Whether its links may be left for those of another transport (Link::abandon).
   bool linksCanBeAbandoned() const;
-  // Posted only: whether a look at what has come costs no system call.
-  bool looksCheaply() const;
   // Mapped only: whether Link::read and Link::write may be called from several threads at once.
   bool sharesLinks() const;
   // Posted only: whether memory of CUDA devices may be registered.

@@ -13,7 +13,6 @@ class CoreSharing {
  public:
   // A yield took so long.
   void yielded(std::int64_t ns) {
-    alone_ = ns < kAloneNs ? std::min(alone_ + 1, kEnoughAlone) : 0;
     if (ns >= kSliceNs) {
       score_ = 0;
     } else {
@@ -22,20 +21,16 @@ class CoreSharing {
   }
   // The last yields say so. To yield then costs no more than what the others do next, which this rank waits for anyway.
   bool isLikely() const { return score_ >= kEnough; }
-  // The last yields found nobody else there, each of them.
-  bool isUnlikely() const { return alone_ == kEnoughAlone; }
-  // The rank sleeps: it does not notice for a while which threads come to its core.
-  void sleeps() { alone_ = 0; }
 
  private:
-  // A yield to nobody is one system call, and well below the first limit. A yield to another rank takes two switches
-  // between threads and that rank's look at its peers, and is mostly above the second one.
-  static constexpr std::int64_t kAloneNs = 1'000, kTurnNs = 2'000;
+  // A yield to nobody is one system call, and well below this limit. A yield to another rank takes two switches between
+  // threads and that rank's look at its peers, and is mostly above it.
+  static constexpr std::int64_t kTurnNs = 2'000;
   // Another thread took all that the scheduler allows at a time, which is more than this: a thread that computes, and
   // gives back nothing in return for the yield.
   static constexpr std::int64_t kSliceNs = 500'000;
-  static constexpr int kEnough = 4, kMostScore = 8, kEnoughAlone = 8;
-  int score_ = 0, alone_ = 0;
+  static constexpr int kEnough = 4, kMostScore = 8;
+  int score_ = 0;
 };
 
 }  // namespace kolo::waiting

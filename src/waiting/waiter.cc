@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "base/caller.h"
 #include "common/clock.h"
@@ -38,10 +37,8 @@ constexpr std::int64_t kSleepsOfAWait = 8;
 
 // What comes by posted links comes while this rank makes progress: a look. Where the rank is thought to have a core it
 // looks in vain once more, then lets others run: if nobody else wants the core, that costs little; but hosts may share
-// one, as containers do. Where the last yields found nobody, and looks cost no system call, the core is offered less
-// often, for such an offer costs as much as a look or two. Not where a look is a system call, as with TCP: what the one
-// rank asks the kernel for, the other's packets wait for.
-constexpr int kLooks = 2, kLooksAlone = 32;
+// one, as containers do.
+constexpr int kLooks = 2;
 constexpr int kPollsOfALook = 128;
 
 }  // namespace
@@ -99,7 +96,6 @@ void Waiter::rest(int peer, executor::WaitState& state, std::int64_t now) {
   const bool naps = isLong(waitedNs, now);
   const bool maySleep = naps || waitedNs > kAwakeNs;
   if (maySleep && setup_.posts && (peer < 0 ? !setup_.peers.reachesByMapping() : setup_.peers[peer].isPosted())) {
-    sharing_.sleeps();
     setup_.peers.progress(peer, static_cast<int>(std::min(napNs(waitedNs), longestNapNs()) / 1000));
   } else if (naps) {
     state.naps = true;
@@ -121,16 +117,7 @@ void Waiter::yield() {
   sharing_.yielded(nowNs() - begin);
 }
 
-int Waiter::looks() const {
-  if (setup_.polling.polls < kPollsOfALook) return 1;
-  // Whether a look costs no system call, at what may yet come by other links too.
-  const auto looksCheaply = [&] {
-    const std::vector<transport::Device*>& posted = setup_.peers.postedDevices();
-    return std::all_of(posted.begin(), posted.end(),
-                       [](const transport::Device* device) { return device->looksCheaply(); });
-  };
-  return sharing_.isUnlikely() && looksCheaply() && !userProgress_.isGiven() ? kLooksAlone : kLooks;
-}
+int Waiter::looks() const { return setup_.polling.polls < kPollsOfALook ? 1 : kLooks; }
 
 // A rank that waits, has sent, and shares its core lets the others run before it looks: they find all that it sent, and
 // send what it waits for. Without this each turn but the last of them ends with a look in vain, and that rank goes on

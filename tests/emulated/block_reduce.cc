@@ -9,8 +9,8 @@ namespace kolo::executor {
 void reduceInBlock(const device::BlockIndex& block, koloDataType_t datatype, device::ReduceOp op,
                    const device::ReduceArgs& args) {
   // On the device too the instantiation is chosen at run time, in executor/cuda/kernels.cu.
-  device::withReduction(datatype, op,
-                        [&]<class T, device::ReduceOp kOp>() { device::blockReduce<T, kOp>(block, args); });
+  const auto reduce = [&]<class T, device::ReduceOp kOp>() { device::blockReduce<T, kOp>(block, args); };
+  device::dispatch(datatype, [&](auto tag) { device::withOperation<typename decltype(tag)::type>(op, reduce); });
 }
 
 void castRowsInBlock(const device::BlockIndex& block, const device::RowMove& move) {

@@ -112,7 +112,6 @@ const koloTransport* koloTransportIb(void) {
     koloTransport ib = Table::table("ib");
     ib.linkAbandon = linkAbandon;
     ib.registersDeviceMemory = 1;
-    ib.looksCheaply = 1;
     // ib_write_lat's 1 to 2 us, and what the core does before and after; not measured on hardware.
     ib.messageNs = 3000;
     ib.putNs = 300;

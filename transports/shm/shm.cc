@@ -336,7 +336,7 @@ const koloTransport* koloTransportShm(void) {
                                       .linkRead = linkRead,
                                       .memoryKind = koloMemoryHost,
                                       .linkWrite = linkWrite,
-                                      .looksCheaply = 0,
+                                      .reserved = 0,
                                       .sharesLinks = 1};
   return &table;
 }
