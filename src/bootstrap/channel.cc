@@ -34,8 +34,21 @@ Status Channel::start(Callbacks callbacks) {
 
 void Channel::send(SharedFrame frame) {
   if (!socket_.valid() || closing_) return;
-  queue_.push_back(std::move(frame));
-  queuedBytes_ += queue_.back()->size();
+  queue_.push_back({std::move(frame), nullptr});
+  hasGrown(queue_.back().frame->size());
+}
+
+void Channel::sendLater(LaterFrame frame) {
+  if (*frame != nullptr) return send(*frame);
+  if (socket_.valid() && !closing_) queue_.push_back({nullptr, std::move(frame)});
+}
+
+void Channel::resume(const LaterFrame& frame) {
+  if (socket_.valid()) hasGrown((*frame)->size());
+}
+
+void Channel::hasGrown(std::size_t bytes) {
+  queuedBytes_ += bytes;
   if (queuedBytes_ > kMaxQueuedBytes) {
     // Through the loop: a caller that sends to many must not see the list of members change under it.
     reactor_.post([self = shared_from_this()] { self->fail("it does not read what is sent to it"); });
@@ -132,11 +145,12 @@ void Channel::onWritable() { flush(); }
 
 void Channel::flush() {
   while (socket_.valid()) {
-    while (!queue_.empty() && sealed_.size() < kSealAheadBytes) {
+    while (!queue_.empty() && queue_.front().known() != nullptr && sealed_.size() < kSealAheadBytes) {
+      const SharedFrame next = queue_.front().known();
       const std::size_t before = sealed_.size();
-      session_.seal(*queue_.front(), sealed_);  // or there is no memory, and nothing has happened
-      sent()[static_cast<unsigned char>(queue_.front()->front()) % kFrameKinds] += sealed_.size() - before;
-      queuedBytes_ -= queue_.front()->size();
+      session_.seal(*next, sealed_);  // or there is no memory, and nothing has happened
+      sent()[static_cast<unsigned char>(next->front()) % kFrameKinds] += sealed_.size() - before;
+      queuedBytes_ -= next->size();
       queue_.pop_front();
     }
     if (sealed_.empty()) break;
@@ -159,9 +173,9 @@ void Channel::flush() {
     }
   }
   if (!socket_.valid()) return;
-  if (closing_) return close();
+  if (closing_ && queue_.empty()) return close();
   wantsWritable_ = false;
-  reactor_.watch(socket_.fd(), true, false);
+  reactor_.watch(socket_.fd(), !closing_, false);
 }
 
 }  // namespace kolo::bootstrap

@@ -23,6 +23,8 @@ namespace kolo::bootstrap {
 using SharedFrame = std::shared_ptr<const std::string>;
 inline SharedFrame shared(Encoder& frame) { return std::make_shared<const std::string>(frame.take()); }
 inline SharedFrame shared(Encoder&& frame) { return shared(frame); }
+// A frame that is not known yet (null), and has its turn among others already.
+using LaterFrame = std::shared_ptr<SharedFrame>;
 
 constexpr std::size_t kMaxQueuedBytes = std::size_t{1} << 30;
 
@@ -41,6 +43,9 @@ class Channel final : public Source, public std::enable_shared_from_this<Channel
   Status start(Callbacks callbacks);
   void send(SharedFrame frame);
   void send(std::string frame) { send(std::make_shared<const std::string>(std::move(frame))); }
+  // What is sent after it waits until the frame is known, which resume() says.
+  void sendLater(LaterFrame frame);
+  void resume(const LaterFrame& frame);
   // Gives the kernel now what it takes of what is queued; neither callback runs. What it has taken arrives even if this
   // process ends at once, and the other end reads it before it finds the end; but of TCP, what is not in the other
   // end's kernel yet is lost where either end has sent what the other has not read.
@@ -64,8 +69,16 @@ class Channel final : public Source, public std::enable_shared_from_this<Channel
   void giveUp() override { fail("this process has no memory for what is sent over it"); }
 
  private:
+  // One of the two.
+  struct Queued {
+    SharedFrame frame;
+    LaterFrame later;
+    const SharedFrame& known() const { return later != nullptr ? *later : frame; }
+  };
+
   void parse();
   void flush();
+  void hasGrown(std::size_t bytes);
   void fail(std::string_view why);
 
   Reactor& reactor_;
@@ -73,7 +86,7 @@ class Channel final : public Source, public std::enable_shared_from_this<Channel
   Session session_;
   Callbacks callbacks_;
   std::string input_;  // at most one frame and one read
-  std::deque<SharedFrame> queue_;
+  std::deque<Queued> queue_;
   std::size_t queuedBytes_ = 0;
   std::string sealed_;  // ciphertext on its way to the kernel
   std::size_t sealedSent_ = 0;

@@ -61,6 +61,7 @@ bool Hub::onFrame(const MemberPtr& member, std::string_view bytes) {
     return true;
   }
   if (kind == Frame::kReadsBillboard) return onReadsBillboard(member, decoder);
+  if (kind == Frame::kKeepsBillboard) return onKeepsBillboard(member, decoder);
   if (!complete_) return false;
   switch (kind) {
     case Frame::kGather: return onGather(member, decoder);
@@ -73,6 +74,7 @@ bool Hub::onFrame(const MemberPtr& member, std::string_view bytes) {
     case Frame::kFinished: return onFinished(member, decoder);
     case Frame::kResult: return onResult(member, decoder);
     case Frame::kVoted: return onVoted(member, decoder);
+    case Frame::kPosted: return onPosted(member, decoder);
     default: return false;
   }
 }
@@ -238,12 +240,13 @@ void Hub::finishWithoutRanks() {
 
 void Hub::end() {
   const auto sent = [](Frame kind) { return Channel::sent()[static_cast<std::size_t>(kind)]; };
+  const auto here = hosts_.find(placeIdentity());
   log::debug(
       "the control plane of this process, with the hub of {} ranks, has sent {} bytes: {} of results, {} of "
-      "neighbours, {} of those that left; {} more bytes lay on its billboard",
+      "neighbours, {} of those that left, {} for billboards of other hosts; {} more bytes lay on its billboard",
       expected_, std::accumulate(Channel::sent().begin(), Channel::sent().end(), std::uint64_t{0}),
-      sent(Frame::kGathered), sent(Frame::kNeighbours), sent(Frame::kLeft),
-      billboard_ != nullptr ? billboard_->written() : 0);
+      sent(Frame::kGathered), sent(Frame::kNeighbours), sent(Frame::kLeft), sent(Frame::kPost),
+      here != hosts_.end() && here->second.billboard != nullptr ? here->second.billboard->written() : 0);
   runToldTasks();
 }
 
@@ -286,6 +289,7 @@ void Hub::tellOutsiders(const Member& member) {
 }
 
 void Hub::pushToOutsiders() {
+  hurryBillboards();
   for (const Slot& slot : slots_) {
     if (slot.member != nullptr && slot.member->process != processIdentity()) slot.member->channel->push();
   }
@@ -297,57 +301,6 @@ bool Hub::readHere(int rank) {
   const std::shared_ptr<Channel> channel = member->channel;  // what it reads may end the member
   channel->onReadable();
   pushToOutsiders();
-  return true;
-}
-
-void Hub::broadcast(const SharedFrame& frame, bool outsidersOnly) {
-  std::vector<MemberPtr> members;
-  for (const Slot& slot : slots_) {
-    if (slot.member != nullptr && !(outsidersOnly && slot.member->process == processIdentity()))
-      members.push_back(slot.member);
-  }
-  tell(members, frame);
-}
-
-// By the billboard, those that read it.
-void Hub::tell(const std::vector<MemberPtr>& members, const SharedFrame& frame) {
-  SharedFrame place;
-  (void)withoutExceptions([&] {
-    std::vector<Billboard::ReaderPtr> readers;
-    for (const MemberPtr& each : members) readers.push_back(each->reader);
-    if (billboard_ != nullptr) place = billboard_->put(frame, readers);
-    return Status();
-  });
-  for (const MemberPtr& each : members)
-    (void)insist([&] { each->channel->send(place != nullptr && each->reader != nullptr ? place : frame); });
-}
-
-// Another process of this host, as far as it sees the same processes.
-bool Hub::mayReadBillboard(const Member& member) const {
-  return billboard_ != nullptr && member.place != 0 && member.place == placeIdentity() &&
-         member.process != processIdentity();
-}
-
-// Without a billboard all goes on.
-void Hub::offerBillboard(const Member& member) {
-  (void)withoutExceptions([&] {
-    if (billboard_ == nullptr) billboard_ = Billboard::make(slots_.size());
-    if (mayReadBillboard(member)) member.channel->send(billboard_->invitation());
-    return Status();
-  });
-}
-
-bool Hub::onReadsBillboard(const MemberPtr& member, Decoder& decoder) const {
-  if (!decoder.done() || !mayReadBillboard(*member) || member->reader != nullptr) return false;
-  member->reader = billboard_->addReader();
-  return true;
-}
-
-bool Hub::onRead(const MemberPtr& member, Decoder& decoder) {
-  const auto number = decoder.number<std::uint64_t>();
-  Billboard::Reader* const reader = member->reader.get();
-  if (!decoder.done() || reader == nullptr || number <= reader->read || number > reader->told) return false;
-  reader->read = number;
   return true;
 }
 

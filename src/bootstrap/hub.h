@@ -95,6 +95,11 @@ class Hub : public std::enable_shared_from_this<Hub> {
     bool read(Decoder& decoder);       // as a rank says; false: it cannot be
     bool isTranslated(bool isHubGiven) const;  // the ends disagree
   };
+  // The billboard that a rank reads, and the one that it has been invited to since.
+  struct Reading {
+    std::shared_ptr<Billboard> billboard, next;
+    Billboard::ReaderPtr reader;  // null: it reads none
+  };
   // What a rank said while this hub was mute.
   struct Held {
     std::vector<std::string> frames;
@@ -118,13 +123,20 @@ class Hub : public std::enable_shared_from_this<Hub> {
     Vote vote = Vote::kUnasked;                // whether it takes those for dead whom the last vote names
     std::size_t gathers = 0, gatherBytes = 0;  // that it takes part in; of its blobs
     Brought brought;
-    Billboard::ReaderPtr reader;  // null: it does not read the billboard
+    Reading reading;
     Reactor::TimerId joinTimer = 0;
     std::set<std::uint64_t> subscriptions;  // families
     std::string known;  // the failures of late that it knows of, the first first: "rank 3 (pid 7 on host) died: ..."
     Clock::time_point knownAt{};
   };
   using MemberPtr = std::shared_ptr<Member>;
+
+  // A place with ranks that have joined.
+  struct Host {
+    int ranks = 0;
+    int keeper = -1;                       // the rank that keeps its billboard, if it is not the hub's own
+    std::shared_ptr<Billboard> billboard;  // null: there is none
+  };
 
   // What is known of the standby of a rank that does not answer.
   struct Look {
@@ -202,12 +214,20 @@ class Hub : public std::enable_shared_from_this<Hub> {
   void note(Member& member, const std::string& failure, const std::string& before = {});
   std::vector<int> absentRanks() const;
   static std::string describe(const Member& member);
+
+  // Many ranks of a host: hub_billboards.cc
   void broadcast(const SharedFrame& frame, bool outsidersOnly);
   void tell(const std::vector<MemberPtr>& members, const SharedFrame& frame);
-  bool mayReadBillboard(const Member& member) const;
-  void offerBillboard(const Member& member);
-  bool onReadsBillboard(const MemberPtr& member, Decoder& decoder) const;
+  void offerBillboard(Member& member);
+  void askForBillboard(Host& host);
+  void invite(Member& member);
+  bool onReadsBillboard(const MemberPtr& member, Decoder& decoder);
   static bool onRead(const MemberPtr& member, Decoder& decoder);
+  bool onKeepsBillboard(const MemberPtr& member, Decoder& decoder);
+  bool onPosted(const MemberPtr& member, Decoder& decoder) const;
+  void endBillboardOf(const Member& member);
+  void replaceKeepers();
+  void hurryBillboards();
 
   // Ends of ranks: hub_ends.cc
   void onLeave(const MemberPtr& member);
@@ -322,7 +342,8 @@ class Hub : public std::enable_shared_from_this<Hub> {
   std::unordered_map<std::uint64_t, std::set<MemberPtr>> subscribers_;  // by family
   std::unordered_map<std::uint64_t, Reported> failures_;                // by key
   std::deque<std::uint64_t> failedKeys_;                                // oldest first
-  std::unique_ptr<Billboard> billboard_;                                // null: there is none
+  std::map<std::uint64_t, Host> hosts_;                                 // by place
+  std::set<std::uint64_t> keeperless_;                                  // places whose keeper is gone
   std::size_t failureBytes_ = 0;                                        // of their frames
   bool isFollowed_ = false;  // the ranks know of all standbys, so another hub may take this one's place
   bool isNumbered_ = false;  // its results are, for a rank may have to bring them to another hub

@@ -31,6 +31,7 @@ void Hub::onLeave(const MemberPtr& member) {
     reactor_.post([self = shared_from_this()] { self->flushLeavers(); });
     leavers_.push_back(member);
     member->stay = Stay::kLeaves;
+    endBillboardOf(*member);
     if (!isSuccessor_) std::erase(counting_, rank);  // with a later hub not before a vote (hub_silence.cc)
     goneFromJob(rank, State::kLeft, std::move(farewell));
   } else {
@@ -76,6 +77,7 @@ void Hub::flushLeavers() {
   reactor_.cancel(std::exchange(leaversTimer_, 0));
   if (toldLeavers_ < leavers_.size()) {
     for (const SharedFrame& news : newsOfLeavers(toldLeavers_)) broadcast(news, false);
+    hurryBillboards();
     for (const Slot& slot : slots_) {
       if (slot.member != nullptr) slot.member->channel->push();
     }
@@ -93,8 +95,9 @@ void Hub::flushLeavers() {
 
 void Hub::onClosed(const MemberPtr& member, std::string_view why) {
   unjoined_.erase(member);
-  member->reader.reset();  // else what it has not read keeps its room
+  member->reading.reader.reset();  // else what it has not read keeps its room
   if (member->rank < 0) return;
+  if (joined(member->rank) == member.get()) endBillboardOf(*member);
   const Slot* const slot = slots_.empty() ? nullptr : &slots_[static_cast<std::size_t>(member->rank)];
   if (slot == nullptr || slot->member != member) return;  // refused
   if (!complete_) {

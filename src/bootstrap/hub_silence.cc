@@ -366,6 +366,7 @@ void Hub::cutOff() {
       here.size(), counting_.size(), describeRanks(here), counting_.empty() ? 0 : counting_.front(),
       names.substr(0, kMostKnownBytes), left.empty() ? "" : "; these have left: " + describeRanks(left));
   const auto news = shared(frame(Frame::kCutOff, why));
+  hurryBillboards();
   for (Slot& slot : slots_) {
     if (slot.member != nullptr) {
       slot.member->channel->send(news);

@@ -60,7 +60,7 @@ std::string Hub::listOfNeighbours() {
     const Member& member = *slot.member;
     const Door& door = member.door;
     const bool isHere = here != 0 && member.place == here;
-    slot.neighbour = {member.rank, member.pid, door.name, isHere, door.address, door.port, member.host};
+    slot.neighbour = {member.rank, member.pid, door.name, isHere, door.address, door.port, member.host, member.place};
     add(slot.neighbour, member.place);
     if (door.address.empty()) slot.neighbour.address = kThisHost;
     counting_.push_back(member.rank);
@@ -177,7 +177,7 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
   std::copy(process.begin(), process.end(), member->process.begin());
   member->pid = own.neighbour.pid;
   member->host = own.neighbour.host;
-  member->place = own.neighbour.isHere ? placeIdentity() : 0;
+  member->place = own.neighbour.isHere ? placeIdentity() : own.neighbour.place;
   member->rank = rank;
   unjoined_.erase(member);
   own.state = State::kJoined;

@@ -125,6 +125,7 @@ void MemberLink::leave() {
 void MemberLink::close() {
   isClosed_ = true;
   hub_.billboard = {};
+  hub_.kept.reset();
   reactor_.cancel(search_.timer);
   if (search_.knock != nullptr) search_.knock->drop();
   standby_.reset();
@@ -159,6 +160,8 @@ bool MemberLink::onFrame(std::string_view bytes) {
     case Frame::kCounting: return onCounting(decoder);
     case Frame::kCutOff: return onCutOff(decoder);
     case Frame::kVote: return onVote(decoder);
+    case Frame::kKeepBillboard: return onKeepBillboard(decoder);
+    case Frame::kPost: return onPost(decoder);
     case Frame::kFarewell:
       hasFarewell_ = true;
       standby_.reset();
@@ -304,8 +307,30 @@ bool MemberLink::onWithdrawn(Decoder& decoder) {
 
 // A rank that cannot read the billboard says nothing, and is told everything over its connection.
 bool MemberLink::onBillboard(Decoder& decoder) {
-  if (hub_.billboard.open(decoder)) (void)insist([this] { channel_->send(frame(Frame::kReadsBillboard).take()); });
+  if (hub_.billboard.open(decoder))
+    (void)insist([this] { channel_->send(frame(Frame::kReadsBillboard).raw(hub_.billboard.nonce()).take()); });
   return decoder.ok();
+}
+
+// One that has no memory for it says nothing, and its host is sent everything.
+bool MemberLink::onKeepBillboard(Decoder& decoder) {
+  const auto room = decoder.number<std::uint64_t>();
+  if (!decoder.done()) return false;
+  (void)insist([&] {
+    hub_.kept = BillboardFile::make(room);
+    if (hub_.kept != nullptr) channel_->send(frame(Frame::kKeepsBillboard).raw(hub_.kept->invitation()).take());
+  });
+  return true;
+}
+
+bool MemberLink::onPost(Decoder& decoder) {
+  const auto number = decoder.number<std::uint64_t>();
+  const auto at = decoder.number<std::uint64_t>();
+  const std::string_view sealed = decoder.text();
+  if (!decoder.done() || hub_.kept == nullptr) return false;
+  const bool isThere = hub_.kept->write(sealed, at);
+  (void)insist([&] { channel_->send(frame(Frame::kPosted, number, static_cast<std::uint8_t>(isThere)).take()); });
+  return true;
 }
 
 // Of one that leaves the hub may use the room again, for it has closed the connection.

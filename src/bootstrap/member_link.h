@@ -130,6 +130,8 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   bool onWithdrawn(Decoder& decoder);
   bool onBillboard(Decoder& decoder);
   bool onOnBillboard(Decoder& decoder);
+  bool onKeepBillboard(Decoder& decoder);
+  bool onPost(Decoder& decoder);
   void died(int rank, std::string why);
   Status startChannel(Socket socket, const Session& session);
   // To another hub, if this one ends.
@@ -182,6 +184,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
     // and it is not asked for one that this rank has begun anew.
     std::set<ExchangeKey> withdrawn;
     BillboardView billboard;
+    std::unique_ptr<BillboardFile> kept;  // the billboard that this rank keeps for its host
   };
   struct Gone {
     bool hasLeft = false;

@@ -29,7 +29,8 @@ bool MemberLink::onNeighbours(Decoder& decoder) {
   for (const std::string& text : texts) {
     Decoder words(text);
     Neighbour each{.rank = static_cast<int>(place.neighbours.size()) + kHubItself};
-    each.isHere = words.number<std::uint64_t>() == own && own != 0;
+    each.place = words.number<std::uint64_t>();
+    each.isHere = each.place == own && own != 0;
     each.host = words.text();
     each.address = words.text();
     each.port = words.number<std::uint16_t>();
@@ -163,6 +164,7 @@ SharedFrame MemberLink::requestFor(const ExchangeKey& key, const Exchange& excha
 // May be called again where it has found no memory.
 void MemberLink::lose(std::string_view why) {
   hub_.billboard = {};
+  hub_.kept.reset();
   hub_.withdrawn.clear();                      // that hub does not answer any more
   if (search_.until != Clock::time_point()) {  // a next hub, which has not taken this rank
     search_.isOn = true;

@@ -40,6 +40,7 @@ struct Neighbour {
   std::string address{};  // empty: that of the hub
   std::uint16_t port = 0;
   std::string host = hostName();
+  std::uint64_t place = 0;  // placeIdentity() there; 0: unknown
 };
 constexpr std::size_t kMaxNameBytes = 100;        // of a standby's name, or its address
 constexpr std::size_t kMaxNeighbourBytes = 1024;  // of what ranks are told of one

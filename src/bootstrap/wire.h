@@ -31,7 +31,7 @@ namespace kolo::bootstrap {
 
 using network::KeyExchange;
 
-constexpr std::uint16_t kProtocol = 10;
+constexpr std::uint16_t kProtocol = 11;
 constexpr std::size_t kSecretBytes = 32;
 constexpr std::size_t kTagBytes = 16;
 constexpr std::size_t kMaxBlobBytes = 1u << 20;
@@ -206,32 +206,36 @@ enum class Frame : std::uint8_t {
   kReturn = 11,
   kResult = 12,  // of an earlier hub: key, sequence, number, code, message, members, first index, count, list of blobs
   kFinished = 13,        // -: that was all that a rank brings which returns
-  kReadsBillboard = 14,  // -: it has opened the billboard (billboard.h)
+  kReadsBillboard = 14,  // what the billboard's file begins with: it has opened it (billboard.h)
   kRead = 15,            // number of the last frame on the billboard that it has read
   kVoted = 16,           // number of the vote: this rank takes those that it names for dead, with any hub
+  kKeepsBillboard = 17,  // of its host, as kBillboard says
+  kPosted = 18,          // number of a frame, whether it lies on the billboard that this rank keeps
   // hub -> rank
-  kWelcome = 32,       // the hub's pid, host, the job's key, ranks that live in its process
-  kRefused = 33,       // code, message
-  kGathered = 34,      // key, sequence, number, settled, first index, count, list of blobs (text_list.h)
-  kGatherFailed = 35,  // key, sequence, number (0: for this rank alone), settled, code, message
-  kDeaths = 36,        // count, (rank, message)...
-  kReported = 37,      // rank that reports, number among its reports, key, failure
-  kLeft = 38,          // ranks that left in good order, list of their farewells
-  kFarewell = 39,      // -
-  kAsked = 40,         // key, rank that asks, number of the question, question
-  kAnswered = 41,      // number of the question, rank that answers, answer
-  kHostKnows = 42,     // the failure that a rank in the hub's process knows of
-  kNeighbours = 43,    // ranks, list of (place, host, address, port, pid, standby's name) of the hub, and of each rank
-  kReturned = 44,      // the new hub's pid, host, ranks that live in its process
-  kWithdrawn = 45,     // key, sequence: what was sent before of this exchange answers an earlier part in it
-  kBillboard = 46,     // the hub's pid, the number of the billboard's file there, what the file begins with
-  kOnBillboard = 47,   // a frame on the billboard: number, place, bytes, key
-  kCounting = 48,      // the ranks of which more than half have to be together where some are silent
-  kCutOff = 49,        // why: not so many are, and this hub goes on with none
-  kVote = 50,          // its number, count, (rank that is to count as dead, farewell, known)...
+  kWelcome = 32,        // the hub's pid, host, the job's key, ranks that live in its process
+  kRefused = 33,        // code, message
+  kGathered = 34,       // key, sequence, number, settled, first index, count, list of blobs (text_list.h)
+  kGatherFailed = 35,   // key, sequence, number (0: for this rank alone), settled, code, message
+  kDeaths = 36,         // count, (rank, message)...
+  kReported = 37,       // rank that reports, number among its reports, key, failure
+  kLeft = 38,           // ranks that left in good order, list of their farewells
+  kFarewell = 39,       // -
+  kAsked = 40,          // key, rank that asks, number of the question, question
+  kAnswered = 41,       // number of the question, rank that answers, answer
+  kHostKnows = 42,      // the failure that a rank in the hub's process knows of
+  kNeighbours = 43,     // ranks, list of (place, host, address, port, pid, standby's name) of the hub, and of each rank
+  kReturned = 44,       // the new hub's pid, host, ranks that live in its process
+  kWithdrawn = 45,      // key, sequence: what was sent before of this exchange answers an earlier part in it
+  kBillboard = 46,      // pid of the process that has the billboard, the number of its file, what the file begins with
+  kOnBillboard = 47,    // a frame on the billboard: number, place, bytes, key
+  kCounting = 48,       // the ranks of which more than half have to be together where some are silent
+  kCutOff = 49,         // why: not so many are, and this hub goes on with none
+  kVote = 50,           // its number, count, (rank that is to count as dead, farewell, known)...
+  kKeepBillboard = 51,  // room: this rank is to keep a billboard for the ranks of its host
+  kPost = 52,           // number, place, a frame as it is to lie there
 };
 
-constexpr std::size_t kFrameKinds = 51;
+constexpr std::size_t kFrameKinds = 53;
 
 // Bits of kReturn, of a rank that is gone: in good order; longer ago than kConsequenceTime.
 constexpr std::uint8_t kHasLeft = 1, kIsOld = 2;

@@ -52,6 +52,11 @@ class Processes(Outliving):
         """The hub goes from host to host, and is never where the others think that rank 0 is."""
         self.end_one_after_the_other(self.begin(2, 2)[1], [0, 1, 2])
 
+    @smoke
+    def test_that_keep_the_billboard_of_their_host_end_like_others(self):
+        """Rank 5 keeps that of the second host, and then rank 6; and rank 1 that of the first one, when the hub is on the other one."""
+        self.end_one_after_the_other(self.begin(2, 5)[1], [5, 0, 6, 1, 7, 2, 8, 3, 4])
+
     def test_that_end_in_any_order_leave_the_last_one(self):
         self.end_one_after_the_other(self.begin(2, 2)[1], [2, 0, 3])
         self.doCleanups()

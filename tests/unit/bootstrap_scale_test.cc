@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <numeric>
 #include <set>
 #include <sstream>
@@ -78,13 +79,18 @@ class Crowd {
       if (got <= 0) return {};
       self.input.append(room_.data(), static_cast<std::size_t>(got));
     }
-    if (kindOf(plain) != Frame::kOnBillboard) return plain;
-    Decoder place(plain);
-    (void)place.number<std::uint8_t>();
+    const Frame kind = kindOf(plain);
+    Decoder words(std::string_view(plain).substr(1));
+    if (kind == Frame::kKeepBillboard || kind == Frame::kPost) {
+      keep(rank, kind, words);
+      return hear(rank);
+    }
+    if (kind != Frame::kOnBillboard) return plain;
     std::uint64_t number = 0;
-    REQUIRE(billboard_.read(place, number, plain));
+    std::string there;
+    REQUIRE(hostOf(rank).view.read(words, number, there));
     say(rank, frame(Frame::kRead, number).take());
-    return plain;
+    return there;
   }
 
   std::string hear(int rank, Frame kind) {
@@ -101,13 +107,13 @@ class Crowd {
       const std::uint64_t place = ranksOfHost_ == kHubsHost ? placeIdentity() : 1 + rank / ranksOfHost_;
       say(rank, rawJoin(rank, size(), KOLO_VERSION_CODE, place, fmt::format("standby of {:06}", rank), "",
                         ranksOfHost_ == kHubsHost ? 0 : 17000));
-      if (ranksOfHost_ != kHubsHost) continue;
-      const std::string invitation = hear(rank, Frame::kBillboard);
-      Decoder words(std::string_view(invitation).substr(1));
-      if (rank == 0) REQUIRE(billboard_.open(words));
-      say(rank, frame(Frame::kReadsBillboard).take());
+      // On another host the hub asks for a billboard when the fourth rank has come.
+      const int ofHost = ranksOfHost_ == kHubsHost ? rank : rank % ranksOfHost_;
+      const int fewest = ranksOfHost_ == kHubsHost ? 0 : 3;
+      for (int each = ofHost == fewest ? rank - ofHost : rank; ofHost >= fewest && each <= rank; ++each)
+        readBillboard(each, each == rank - ofHost);
     }
-    for (int rank = 0; rank < size(); ++rank) (void)hear(rank, Frame::kWelcome);
+    for (const int rank : keepersFirst()) (void)hear(rank, Frame::kWelcome);
   }
 
   // All ranks gather; the first and the last look at what they have got.
@@ -122,7 +128,7 @@ class Crowd {
                     .take());
     }
     std::vector<std::string> blobs(ranks_.size());
-    for (int rank = 0; rank < size(); ++rank) {
+    for (const int rank : keepersFirst()) {
       const bool looks = rank == 0 || rank == size() - 1;
       for (std::uint32_t have = 0; have < blobs.size();) {
         const std::string result = hear(rank, Frame::kGathered);
@@ -166,12 +172,47 @@ class Crowd {
     REQUIRE(one.ok());
     return *one.value();
   }
+  struct Host {
+    std::unique_ptr<BillboardFile> kept;
+    BillboardView view;  // one for all ranks
+  };
   Rank& of(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  Host& hostOf(int rank) { return hosts_[ranksOfHost_ == kHubsHost ? 0 : rank / ranksOfHost_]; }
+
+  // The hub does not wait for long for those that keep billboards.
+  std::vector<int> keepersFirst() const {
+    std::vector<int> all = upTo(size());
+    if (ranksOfHost_ != kHubsHost)
+      std::stable_partition(all.begin(), all.end(), [this](int rank) { return rank % ranksOfHost_ == 0; });
+    return all;
+  }
+
+  // What the rank does that keeps the billboard of its host.
+  void keep(int rank, Frame kind, Decoder words) {
+    std::unique_ptr<BillboardFile>& kept = hostOf(rank).kept;
+    const auto number = words.number<std::uint64_t>();
+    if (kind == Frame::kKeepBillboard) {
+      kept = BillboardFile::make(number);
+      REQUIRE(kept != nullptr);
+      return say(rank, frame(Frame::kKeepsBillboard).raw(kept->invitation()).take());
+    }
+    const auto at = words.number<std::uint64_t>();
+    REQUIRE(kept->write(words.text(), at));
+    say(rank, frame(Frame::kPosted, number, std::uint8_t{1}).take());
+  }
+
+  void readBillboard(int rank, bool opens) {
+    const std::string invitation = hear(rank, Frame::kBillboard);
+    Decoder words(std::string_view(invitation).substr(1));
+    BillboardView& view = hostOf(rank).view;
+    if (opens) REQUIRE(view.open(words));
+    say(rank, frame(Frame::kReadsBillboard).raw(view.nonce()).take());
+  }
 
   int ranksOfHost_;
   std::shared_ptr<Hub> hub_;
   std::vector<Rank> ranks_;
-  BillboardView billboard_;
+  std::map<int, Host> hosts_;
   std::vector<char> room_ = std::vector<char>(64u << 10);
 };
 

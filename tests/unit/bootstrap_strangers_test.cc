@@ -228,7 +228,7 @@ TEST_CASE("frames of a hub altered at random end the connection, and nothing els
       hub.link->gather({1, 1}, exchange);
       hub.link->ask(1, 1, "news", answer);
     });
-    for (int i = 0; i < 50; ++i) hub.tell(randomFrame(random, Frame::kWelcome, 16));
+    for (int i = 0; i < 50; ++i) hub.tell(randomFrame(random, Frame::kWelcome, 21));
   }
 }
 
@@ -252,7 +252,7 @@ TEST_CASE("frames altered at random end their sender's connection, and nothing e
     });
     REQUIRE((honest[0] != nullptr && honest[1] != nullptr));
     for (int i = 0; i < 30; ++i)
-      tell(randomFrame(random, random() % 4 == 0 ? Frame{} : Frame::kJoin, random() % 4 == 0 ? 256 : 15));
+      tell(randomFrame(random, random() % 4 == 0 ? Frame{} : Frame::kJoin, random() % 4 == 0 ? 256 : 18));
     std::array<Status, 2> gathered;
     onThreads(2, [&](int rank) {
       const auto at = static_cast<std::size_t>(rank);
