@@ -183,6 +183,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   };
   struct Gather {
     std::vector<int> members;
+    std::string membersAsSent;        // by the first that has come
     std::vector<Contribution> parts;  // by index
     std::size_t have = 0;
   };
@@ -288,7 +289,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
 
   // Gathers, failures and questions: hub_gather.cc
   bool onGather(const MemberPtr& member, Decoder& decoder);
-  Gather& gatherOf(const GatherKey& id, const std::vector<int>& members);
+  Gather& gatherOf(const GatherKey& id, const std::vector<int>& members, std::string_view asSent);
   void endIfHopeless(const GatherKey& id, const MemberPtr& member);
   bool onWithdraw(const MemberPtr& member, Decoder& decoder);
   bool onSubscribe(const MemberPtr& member, Decoder& decoder);

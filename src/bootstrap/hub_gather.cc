@@ -22,10 +22,11 @@ std::string nameFailure(const std::string& message) { return "a failure: " + mes
 }  // namespace
 
 // The exchange with that key. It is made whole or, where memory is short, not at all.
-Hub::Gather& Hub::gatherOf(const GatherKey& id, const std::vector<int>& members) {
+Hub::Gather& Hub::gatherOf(const GatherKey& id, const std::vector<int>& members, std::string_view asSent) {
   if (const auto found = gathers_.find(id); found != gathers_.end()) return found->second;
   Gather made;
   made.members = members;
+  made.membersAsSent = asSent;
   made.parts.resize(members.size());
   return gathers_.emplace(id, std::move(made)).first->second;
 }
@@ -37,18 +38,24 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
   const auto after = decoder.number<std::uint64_t>();
   const std::size_t index = decoder.number<std::uint32_t>();
   const auto timeoutMs = decoder.number<std::uint32_t>();
-  const std::vector<int> members = decoder.ranks(slots_.size());
+  const std::string_view asSent = decoder.ranksAsSent();
   const std::string_view blob = decoder.text();
+  if (isSuccessor_) flushDeaths();  // an inherited failure by a death is not told before the death
+  // All ranks send the same list, mostly. It may be long, and is read once.
+  const auto begun = gathers_.find(id);
+  const bool isAsBefore = begun != gathers_.end() && begun->second.membersAsSent == asSent;
+  Decoder list(isAsBefore ? std::string_view() : asSent);
+  const std::vector<int> own = isAsBefore ? std::vector<int>() : list.ranks(slots_.size());
+  const std::vector<int>& members = isAsBefore ? begun->second.members : own;
   const auto isRank = [this](int rank) { return rank >= 0 && rank < static_cast<int>(slots_.size()); };
-  if (!decoder.done() || blob.size() > kMaxBlobBytes || index >= members.size() || members[index] != member->rank ||
-      !std::all_of(members.begin(), members.end(), isRank)) {
+  if (!decoder.done() || !list.done() || blob.size() > kMaxBlobBytes || index >= members.size() ||
+      members[index] != member->rank || !std::all_of(own.begin(), own.end(), isRank)) {
     return false;
   }
   if (member->gathers >= kMaxGathersOfRank || member->gatherBytes + blob.size() > kMaxGatherBytesOfRank) return false;
-  if (isSuccessor_) flushDeaths();  // an inherited failure by a death is not told before the death
   if (takeInherited(id, members, after, member)) return true;
-  Gather& gather = gatherOf(id, members);
-  if (gather.members != members) {
+  Gather& gather = gatherOf(id, members, asSent);
+  if (!isAsBefore && gather.members != members) {
     const Status why = disagreement(gather, *member, members);
     failGather(id, why, nameFailure(why.message()));
     note(*member, nameFailure(why.message()));

@@ -323,6 +323,7 @@ bool Hub::onResult(const MemberPtr& member, Decoder& decoder) {
 // Of several that are later the first is meant: who brings a later one, brings those before it first.
 bool Hub::takeInherited(const GatherKey& id, const std::vector<int>& members, std::uint64_t after,
                         const MemberPtr& member) const {
+  if (inherited_.empty()) return false;
   const auto found = inherited_.upper_bound(ResultKey(id, members, after));
   if (found == inherited_.end() || std::get<0>(found->first) != id || std::get<1>(found->first) != members)
     return false;

@@ -134,6 +134,12 @@ std::string_view Decoder::raw(std::size_t bytes) {
   return result;
 }
 
+std::string_view Decoder::ranksAsSent() {
+  const std::string_view all = rest_;
+  (void)raw(std::size_t{number<std::uint32_t>()} * 2 * sizeof(std::uint32_t));
+  return all.substr(0, all.size() - rest_.size());
+}
+
 std::vector<int> Decoder::ranks(std::size_t atMost) {
   std::vector<int> result;
   const auto runs = number<std::uint32_t>();

@@ -177,6 +177,8 @@ class Decoder {
   std::string_view raw(std::size_t bytes);  // valid as long as the bytes given to the constructor
   std::string_view text() { return raw(number<std::uint32_t>()); }
   std::vector<int> ranks(std::size_t atMost);
+  // The bytes of such a list, which may be none.
+  std::string_view ranksAsSent();
   std::string_view rest() const { return rest_; }
   bool ok() const { return ok_; }
   bool done() const { return ok_ && rest_.empty(); }
