@@ -271,6 +271,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   void bury(int rank);
   bool hold(const MemberPtr& member, std::string_view bytes);
   void speak();
+  std::string whyCutOff() const;
   void cutOff();
   void askToVote();
   bool onVoted(const MemberPtr& member, Decoder& decoder);

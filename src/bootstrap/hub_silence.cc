@@ -346,25 +346,37 @@ void Hub::speak() {
   }
 }
 
+// Who of those that count is with this hub, and where the others are.
+std::string Hub::whyCutOff() const {
+  std::vector<int> here, left, dead;
+  std::string lost;
+  for (const int rank : counting_) {
+    const Slot& slot = slots_[static_cast<std::size_t>(rank)];
+    const bool isGoing = slot.state == State::kJoined && slot.member->stay != Stay::kStays;
+    if (isPresent(slot)) here.push_back(rank);
+    else if (slot.state == State::kLeft || slot.hasLeft || isGoing) left.push_back(rank);
+    else if (slot.state == State::kDead) dead.push_back(rank);
+    else if (lost.size() < kMostKnownBytes) lost += fmt::format("{}rank {}", lost.empty() ? "" : ", ", rank);
+    else if (!lost.ends_with("...")) lost += ", ...";
+  }
+  const auto are = [](const char* how, const std::vector<int>& ranks) {
+    return ranks.empty() ? std::string() : fmt::format("; these have {}: {}", how, describeRanks(ranks));
+  };
+  const std::string who =
+      here.empty() ? fmt::format("none of {} ranks is", counting_.size())
+                   : fmt::format("{} of {} ranks ({}) are", here.size(), counting_.size(), describeRanks(here));
+  return fmt::format(
+      "{} still together, and others may go on without them: more than half have to be, or half with rank {}{}{}{}{}",
+      who, counting_.empty() ? 0 : counting_.front(), lost.empty() ? "" : ". They have lost ", lost, are("died", dead),
+      are("left", left));
+}
+
 // This hub will not have enough of the ranks that count, and others may. Those that have left cannot be counted for it:
 // one that has no farewell yet tells the next hub as well that it leaves, so two hubs would have its word.
 void Hub::cutOff() {
   unreturned_ = 0;
   flushLeavers();
-  std::vector<int> here, others, left;
-  for (const int rank : counting_) {
-    const Slot& slot = slots_[static_cast<std::size_t>(rank)];
-    if (isPresent(slot)) here.push_back(rank);
-    else if (slot.state == State::kLeft) left.push_back(rank);
-    else if (slot.state != State::kDead) others.push_back(rank);
-  }
-  std::string names;
-  for (const int rank : others) names += fmt::format("{}rank {}", names.empty() ? "" : ", ", rank);
-  const std::string why = fmt::format(
-      "{} of {} ranks ({}) are still together, and others may go on without them: more than half have to "
-      "be, or half with rank {}. They have lost {}{}",
-      here.size(), counting_.size(), describeRanks(here), counting_.empty() ? 0 : counting_.front(),
-      names.substr(0, kMostKnownBytes), left.empty() ? "" : "; these have left: " + describeRanks(left));
+  const std::string why = whyCutOff();
   const auto news = shared(frame(Frame::kCutOff, why));
   hurryBillboards();
   for (Slot& slot : slots_) {

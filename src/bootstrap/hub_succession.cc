@@ -107,8 +107,8 @@ std::string Hub::whyNotFollowed(const std::string& lack) const {
     if (!hasDoor) return fmt::format("{} cannot listen for the others: {}", describe(*slot.member), door.lack);
     if (isWide_ && door.isTranslated(isHubGiven))
       return describe(*slot.member) +
-             " and it see different addresses of each other, as where addresses are translated (KOLO_INTERFACE=ADDRESS "
-             "says for a process which one holds everywhere)";
+             " and it see different addresses of each other, as where addresses are translated (set KOLO_INTERFACE in "
+             "each process to the address at which the other hosts reach it)";
   }
   return lack.empty() ? lack : "it cannot listen for them: " + lack;
 }

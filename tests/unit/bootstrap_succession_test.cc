@@ -1294,8 +1294,26 @@ TEST_CASE("a rank that has left is let go when the others are cut off, and these
   const std::optional<std::string> why = two.hear(Frame::kCutOff);
   REQUIRE(why.has_value());
   CHECK(contains(*why, "1 of 4 ranks (2) are still together"));
-  CHECK(contains(*why, "these have left: 3"));
+  CHECK(contains(*why, "have lost rank 0, rank 1; these have left: 3"));
   CHECK(three.hear(Frame::kFarewell).has_value());
+}
+
+TEST_CASE("ranks that are cut off hear who has died, and who has left and did not return", "[bootstrap][slow]") {
+  const test::SettingsScope soon({{"KOLO_SILENCE_MS", std::string("1000")}});
+  const SilentPort silent;
+  Neighbour dead = near(3), gone = near(4);
+  dead.pid = gone.pid = endedPid();
+  dead.standby = gone.standby = fmt::format("kolo-{}-{}-none", dead.pid, ::geteuid());
+  const NextHub hub(
+      Succession{6, {afar(0, silent.port), afar(1, silent.port), near(2), dead, gone, near(5)}, 2, false});
+  RawRank two(hub, 2);
+  RawRank five(hub, 5);
+  two.returns(4).isBack();
+  five.returns().isBack();
+  const std::optional<std::string> why = two.hear(Frame::kCutOff);
+  REQUIRE(why.has_value());
+  CHECK(contains(*why, "2 of 6 ranks (2, 5) are still together"));
+  CHECK(contains(*why, "have lost rank 0, rank 1; these have died: 3; these have left: 4"));
 }
 
 // The first hub may go on without it, and count fewer ranks.
