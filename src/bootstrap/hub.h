@@ -36,6 +36,8 @@ namespace kolo::bootstrap {
 constexpr int kMaxRanks = KOLO_MAX_RANKS;
 // Of the texts of failures that a rank knows of.
 constexpr std::size_t kMostKnownBytes = 300;
+// And of what is said of the end of a rank that is missed.
+constexpr std::size_t kMostFarewellBytes = 2 * kMostKnownBytes;
 // What a rank may have under way at once. No program of threads that wait has so much. Of the bytes of its blobs, and
 // of the results that it keeps for others.
 constexpr std::size_t kMaxGathersOfRank = 1 << 12, kMaxFamiliesOfRank = 1 << 18;

@@ -30,15 +30,17 @@
 #include "base/insist.h"
 #include "bootstrap/hub.h"
 #include "bootstrap/listener.h"
+#include "bootstrap/text_list.h"
 
 namespace kolo::bootstrap {
 namespace {
 
 constexpr std::chrono::milliseconds kFirstLookPause{10}, kLongestLookPause{200};
 constexpr std::chrono::milliseconds kVotePause{200};  // before one that names nobody who is silent
-constexpr std::size_t kMostNamed = 1024;              // of both kinds each in a vote: they fit into a frame
-constexpr int kMostLooks = 256;                       // at a time: each takes a descriptor
-constexpr std::size_t kMostHeldBytes = 256u << 20;    // more than a rank brings, and has under way
+constexpr std::size_t kMostNamed = 1024;              // of both kinds each in a vote
+static_assert(2 * kMostNamed * (kMostFarewellBytes + kMostKnownBytes + 64) <= kMaxFrameBytes);
+constexpr int kMostLooks = 256;                     // at a time: each takes a descriptor
+constexpr std::size_t kMostHeldBytes = 256u << 20;  // more than a rank brings, and has under way
 
 bool isIn(const std::vector<int>& sorted, int rank) { return std::binary_search(sorted.begin(), sorted.end(), rank); }
 
@@ -292,14 +294,16 @@ void Hub::bury(int rank) {
 // Asks those that have not been asked whether they take the ranks for dead that the vote names. These are given up,
 // also where they return before the vote is over: others may have answered.
 void Hub::askToVote() {
-  Encoder names;
+  TextList farewells, knowns;
   for (const int rank : named_) {
     Slot& slot = slots_[static_cast<std::size_t>(rank)];
     if (!slot.givenUpBy) nameEnd(slot);
     slot.isVotedOut = true;
-    names.number(static_cast<std::int32_t>(rank)).text(slot.givenUpBy.value_or(slot.farewell)).text(slot.known);
+    const std::string& farewell = slot.givenUpBy ? *slot.givenUpBy : slot.farewell;
+    farewells.add(std::string_view(farewell).substr(0, kMostFarewellBytes));
+    knowns.add(std::string_view(slot.known).substr(0, kMostKnownBytes));
   }
-  const auto question = shared(frame(Frame::kVote, vote_, static_cast<std::uint32_t>(named_.size())).raw(names.take()));
+  const auto question = shared(frame(Frame::kVote, vote_).ranks(named_).raw(farewells.take()).raw(knowns.take()));
   for (const Slot& slot : slots_) {
     if (!isPresent(slot) || slot.member->vote != Vote::kUnasked) continue;
     slot.member->channel->send(question);

@@ -146,31 +146,32 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
   const std::string_view process = decoder.raw(member->process.size());
   std::string after(decoder.text().substr(0, kMostKnownBytes));
   std::vector<int> counting = decoder.ranks(slots_.size());
-  const auto count = decoder.number<std::uint32_t>();
-  if (!decoder.ok() || rank < 0 || rank >= expected_) return false;
+  const std::vector<int> ended = decoder.ranks(slots_.size());
+  const std::string_view ends = decoder.raw(ended.size());
+  std::vector<std::string> farewells(ended.size()), knowns(ended.size());
+  const bool areLists =
+      readTexts(decoder, farewells, kMostFarewellBytes) && readTexts(decoder, knowns, kMostKnownBytes);
+  const auto isRank = [this](int each) { return each < expected_; };
+  if (!areLists || !decoder.done() || rank < 0 || !isRank(rank) || !std::all_of(ended.begin(), ended.end(), isRank))
+    return false;
   Slot& own = slots_[static_cast<std::size_t>(rank)];
   // One that is not awaited has died, or is here already. Of another host the kernel does not say who knocks.
   const std::uint32_t pid = own.neighbour.isHere ? own.neighbour.pid : 0;
   if (own.state != State::kAwaited || pid != member->pid) return false;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const auto gone = decoder.number<std::int32_t>();
-    const auto end = decoder.number<std::uint8_t>();
-    const bool hasLeft = (end & kHasLeft) != 0 && gone != rank;
-    const std::string_view farewell = decoder.text(), known = decoder.text();
-    if (!decoder.ok() || gone < 0 || gone >= expected_) return false;
-    Slot& slot = slots_[static_cast<std::size_t>(gone)];
+  for (std::size_t i = 0; i < ended.size(); ++i) {
+    const bool hasLeft = (ends[i] & kHasLeft) != 0 && ended[i] != rank;
+    Slot& slot = slots_[static_cast<std::size_t>(ended[i])];
     if (slot.state == State::kJoined && !hasLeft && !slot.givenUpBy.has_value()) {
-      slot.givenUpBy = farewell.substr(0, 2 * kMostKnownBytes);
-      if (!isMute_) tellThatItCountsAsDead(slot, gone);
+      slot.givenUpBy = farewells[i];
+      if (!isMute_) tellThatItCountsAsDead(slot, ended[i]);
     }
     if (slot.state != State::kAwaited) continue;
     slot.hasLeft = slot.hasLeft || hasLeft;
-    slot.isOld = slot.isOld || (end & kIsOld) != 0;
+    slot.isOld = slot.isOld || (ends[i] & kIsOld) != 0;
     if (!slot.farewell.empty()) continue;
-    slot.farewell = farewell.substr(0, 2 * kMostKnownBytes);
-    slot.known = known.substr(0, kMostKnownBytes);
+    slot.farewell = farewells[i];
+    slot.known = knowns[i];
   }
-  if (!decoder.done()) return false;
   if (afterHub_.empty()) afterHub_ = std::move(after);
   isCountingNews_ = isCountingNews_ || counting != counting_;
   takeCounting(std::move(counting), rank);

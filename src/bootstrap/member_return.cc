@@ -59,15 +59,14 @@ bool MemberLink::onCounting(Decoder& decoder) {
 // the word of enough ranks without one of these having told the second what the first was given.
 bool MemberLink::onVote(Decoder& decoder) {
   const auto number = decoder.number<std::uint64_t>();
-  const auto count = decoder.number<std::uint32_t>();
-  for (std::uint32_t i = 0; i < count && decoder.ok(); ++i) {
-    const auto rank = decoder.number<std::int32_t>();
-    const std::string_view farewell = decoder.text(), known = decoder.text();
-    if (!decoder.ok() || rank < 0 || rank >= place_.ranks || rank == rank_) return false;
-    memory_.gone.try_emplace(rank, Gone{false, std::string(farewell.substr(0, 2 * kMostKnownBytes)),
-                                        std::string(known.substr(0, kMostKnownBytes)), Clock::now(), false});
-  }
-  if (!decoder.done()) return false;
+  const std::vector<int> ranks = decoder.ranks(kMaxRanks);
+  std::vector<std::string> farewells(ranks.size()), knowns(ranks.size());
+  const auto isOther = [this](int rank) { return rank < place_.ranks && rank != rank_; };
+  if (!std::all_of(ranks.begin(), ranks.end(), isOther) || !readTexts(decoder, farewells, kMostFarewellBytes) ||
+      !readTexts(decoder, knowns, kMostKnownBytes) || !decoder.done())
+    return false;
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    memory_.gone.try_emplace(ranks[i], Gone{false, std::move(farewells[i]), std::move(knowns[i]), Clock::now(), false});
   channel_->send(frame(Frame::kVoted, number).take());
   return true;
 }
@@ -325,14 +324,18 @@ std::vector<SharedFrame> MemberLink::allToSay() const {
   Encoder own = frame(Frame::kReturn);
   own.number(static_cast<std::int32_t>(rank_)).number(static_cast<std::uint8_t>(leaving_));
   own.raw({reinterpret_cast<const char*>(process.data()), process.size()});
-  own.text(search_.after).ranks(memory_.counting).number(static_cast<std::uint32_t>(memory_.gone.size()));
+  std::vector<int> ranks;
+  std::string ends;
+  TextList farewells, knowns;
   for (const auto& [rank, gone] : memory_.gone) {
     const bool isOld = Clock::now() - gone.since >= kConsequenceTime;
-    own.number(static_cast<std::int32_t>(rank));
-    own.number(static_cast<std::uint8_t>((gone.hasLeft ? kHasLeft : 0) | (isOld ? kIsOld : 0)));
-    own.text(gone.farewell).text(gone.known);
+    ranks.push_back(rank);
+    ends.push_back(static_cast<char>((gone.hasLeft ? kHasLeft : 0) | (isOld ? kIsOld : 0)));
+    farewells.add(std::string_view(gone.farewell).substr(0, kMostFarewellBytes));
+    knowns.add(std::string_view(gone.known).substr(0, kMostKnownBytes));
   }
-  say(own);
+  own.text(search_.after).ranks(memory_.counting).ranks(ranks);
+  say(own.raw(ends).raw(farewells.take()).raw(knowns.take()));
   for (const Kept& result : memory_.results) {
     for (const std::string& part : result.parts) {
       say(frame(Frame::kResult, result.key.first, result.key.second, result.number,

@@ -203,8 +203,8 @@ enum class Frame : std::uint8_t {
   kAsk = 8,          // key, number of the question, rank asked, question
   kAnswer = 9,       // rank that asked, number of the question, answer
   kDecline = 10,     // rank, ranks, pid, host, why: it will not join, though the others wait for it
-  // rank, 1: it has left, processId, the hub's end in words, ranks that count, count, (rank gone, kHasLeft...,
-  // farewell, known)...
+  // rank, 1: it has left, processId, the hub's end in words, ranks that count, ranks that are gone, (kHasLeft...)...,
+  // list of their farewells, list of what they knew of
   kReturn = 11,
   kResult = 12,  // of an earlier hub: key, sequence, number, code, message, members, first index, count, list of blobs
   kFinished = 13,        // -: that was all that a rank brings which returns
@@ -214,25 +214,25 @@ enum class Frame : std::uint8_t {
   kKeepsBillboard = 17,  // of its host, as kBillboard says
   kPosted = 18,          // number of a frame, whether it lies on the billboard that this rank keeps
   // hub -> rank
-  kWelcome = 32,        // the hub's pid, host, the job's key, ranks that live in its process
-  kRefused = 33,        // code, message
-  kGathered = 34,       // key, sequence, number, settled, first index, count, list of blobs (text_list.h)
-  kGatherFailed = 35,   // key, sequence, number (0: for this rank alone), settled, code, message
-  kDeaths = 36,         // count, (rank, message)...
-  kReported = 37,       // rank that reports, number among its reports, key, failure
-  kLeft = 38,           // ranks that left in good order, list of their farewells
-  kFarewell = 39,       // -
-  kAsked = 40,          // key, rank that asks, number of the question, question
-  kAnswered = 41,       // number of the question, rank that answers, answer
-  kHostKnows = 42,      // the failure that a rank in the hub's process knows of
-  kNeighbours = 43,     // ranks, list of (place, host, address, port, pid, standby's name) of the hub, and of each rank
-  kReturned = 44,       // the new hub's pid, host, ranks that live in its process
-  kWithdrawn = 45,      // key, sequence: what was sent before of this exchange answers an earlier part in it
-  kBillboard = 46,      // pid of the process that has the billboard, the number of its file, what the file begins with
-  kOnBillboard = 47,    // a frame on the billboard: number, place, bytes, key
-  kCounting = 48,       // the ranks of which more than half have to be together where some are silent
-  kCutOff = 49,         // why: not so many are, and this hub goes on with none
-  kVote = 50,           // its number, count, (rank that is to count as dead, farewell, known)...
+  kWelcome = 32,       // the hub's pid, host, the job's key, ranks that live in its process
+  kRefused = 33,       // code, message
+  kGathered = 34,      // key, sequence, number, settled, first index, count, list of blobs (text_list.h)
+  kGatherFailed = 35,  // key, sequence, number (0: for this rank alone), settled, code, message
+  kDeaths = 36,        // count, (rank, message)...
+  kReported = 37,      // rank that reports, number among its reports, key, failure
+  kLeft = 38,          // ranks that left in good order, list of their farewells
+  kFarewell = 39,      // -
+  kAsked = 40,         // key, rank that asks, number of the question, question
+  kAnswered = 41,      // number of the question, rank that answers, answer
+  kHostKnows = 42,     // the failure that a rank in the hub's process knows of
+  kNeighbours = 43,    // ranks, list of (place, host, address, port, pid, standby's name) of the hub, and of each rank
+  kReturned = 44,      // the new hub's pid, host, ranks that live in its process
+  kWithdrawn = 45,     // key, sequence: what was sent before of this exchange answers an earlier part in it
+  kBillboard = 46,     // pid of the process that has the billboard, the number of its file, what the file begins with
+  kOnBillboard = 47,   // a frame on the billboard: number, place, bytes, key
+  kCounting = 48,      // the ranks of which more than half have to be together where some are silent
+  kCutOff = 49,        // why: not so many are, and this hub goes on with none
+  kVote = 50,  // its number, ranks that are to count as dead, list of their farewells, list of what they knew of
   kKeepBillboard = 51,  // room: this rank is to keep a billboard for the ranks of its host
   kPost = 52,           // number, place, a frame as it is to lie there
 };

@@ -122,16 +122,21 @@ class RawRank {
   }
   // That it is back, and which rank has left in good order, or ended otherwise, as far as it knows.
   RawRank& returns(int gone = -1, std::uint8_t how = kHasLeft, const std::vector<int>& counting = {},
-                   bool hasLeft = false) {
+                   bool hasLeft = false, std::string_view farewell = "it said goodbye") {
     Encoder words = frame(Frame::kReturn);
     words.number(std::int32_t{rank_})
         .number(static_cast<std::uint8_t>(hasLeft))
         .raw(std::string(16, 'p'))
         .text("")
         .ranks(counting.empty() ? upTo(ranks_) : counting);
-    words.number(std::uint32_t{gone >= 0 ? 1u : 0u});
-    if (gone >= 0) words.number(std::int32_t{gone}).number(how).text("it said goodbye").text("");
-    return tell(words.take());
+    TextList farewells, knowns;
+    if (gone >= 0) {
+      farewells.add(farewell);
+      knowns.add("");
+    }
+    words.ranks(gone >= 0 ? std::vector<int>{gone} : std::vector<int>());
+    if (gone >= 0) words.number(how);
+    return tell(words.raw(farewells.take()).raw(knowns.take()).take());
   }
   // had: the last result that the rank had heard of when it asked an earlier hub
   RawRank& asks(std::uint64_t sequence, const std::vector<int>& members, const std::string& blob, bool isRepeated,
@@ -203,7 +208,7 @@ class RawRank {
     REQUIRE(asked.has_value());
     Decoder decoder(*asked);
     const auto number = decoder.number<std::uint64_t>();
-    CHECK(decoder.number<std::uint32_t>() == named);
+    CHECK(decoder.ranks(kMaxFrameBytes).size() == named);
     return tell(frame(Frame::kVoted, number).take());
   }
   // Reads what has come, and takes those for dead whom votes name. Whether a frame of this kind was among it.
@@ -536,16 +541,7 @@ TEST_CASE("a rank that an earlier hub had given up, and that lives, hears that i
   two.returns().isBack();
   REQUIRE(two.hear(Frame::kReturned).has_value());
   const auto tells = [&] {
-    zero.tell(frame(Frame::kReturn, std::int32_t{0}, std::uint8_t{0})
-                  .raw(std::string(16, 'p'))
-                  .text("")
-                  .ranks(upTo(3))
-                  .number(std::uint32_t{1})
-                  .number(std::int32_t{1})
-                  .number(std::uint8_t{0})
-                  .text("rank 1 was silent")
-                  .text("")
-                  .take());
+    zero.returns(1, 0, {}, false, "rank 1 was silent");
     REQUIRE(zero.hear(Frame::kReturned).has_value());
   };
   if (!isBackFirst) tells();
@@ -1496,6 +1492,30 @@ TEST_CASE("all ranks that do not answer are looked at, however many there are", 
   Decoder decoder(*told);
   CHECK(decoder.number<std::uint32_t>() == 1);
   CHECK(decoder.number<std::int32_t>() == kBusy + 1);
+}
+
+TEST_CASE("a vote that names many ranks tells of each in few bytes", "[bootstrap][slow]") {
+  const test::SettingsScope soon({{"KOLO_SILENCE_MS", std::string("1000")}});
+  constexpr int kSilent = 30;
+  const SilentPort silent;
+  Succession succession{2 * kSilent + 1, {}, 0, false};
+  for (int rank = 0; rank < succession.ranks; ++rank)
+    succession.neighbours.push_back(rank <= kSilent ? near(rank) : afar(rank, silent.port));
+  const NextHub hub(succession);
+  std::vector<std::unique_ptr<RawRank>> ranks;
+  for (int rank = 0; rank <= kSilent; ++rank) {
+    ranks.push_back(std::make_unique<RawRank>(hub, rank));
+    ranks.back()->returns().isBack();
+  }
+  std::optional<std::string> asked;
+  std::size_t named = 0;
+  while (named < kSilent) {
+    REQUIRE((asked = ranks.front()->hear(Frame::kVote)).has_value());
+    Decoder words(*asked);
+    (void)words.number<std::uint64_t>();
+    named = words.ranks(kMaxRanks).size();
+  }
+  CHECK(asked->size() < 40 * kSilent);
 }
 
 TEST_CASE("a rank of another host that does not return is voted on though its standby seems open",
