@@ -287,6 +287,12 @@ class Network:
         """The host has no eth0 any more."""
         _ip("link", "set", "eth0", "down", host=host)
 
+    def break_connections(self, one, other, port):
+        """Of a host's port to another host, those that are; both ends hear of it."""
+        done = _run(["ip", "netns", "exec", name_of(one), "ss", "--kill", "--no-header", "sport", "=", str(port), "dst", self.address(other)])
+        if str(port) not in done:
+            raise Unavailable("ss cannot break connections here")
+
     def block(self, one, other):
         """A firewall on host `one`, which drops all packets from and to the other in silence."""
         other += 1

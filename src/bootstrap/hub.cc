@@ -7,6 +7,7 @@
 
 #include "base/insist.h"
 #include "base/log.h"
+#include "bootstrap/listener.h"
 
 namespace kolo::bootstrap {
 namespace {
@@ -15,7 +16,7 @@ constexpr auto kFailedJobKept = std::chrono::seconds(60);  // so that late ranks
 
 }  // namespace
 
-void Hub::admit(Socket&& socket, const Session& session) {
+void Hub::admit(Socket&& socket, const Session& session, bool returns) {
   std::set<MemberPtr> admitted{std::make_shared<Member>()};
   const MemberPtr member = *admitted.begin();
   member->pid = static_cast<std::uint32_t>(processAt(socket.fd()).pid);  // as the kernel says, where it does
@@ -24,9 +25,12 @@ void Hub::admit(Socket&& socket, const Session& session) {
   member->channel = std::make_shared<Channel>(reactor_, std::move(socket), session);
   unjoined_.merge(admitted);  // from here on nothing throws
   const Status started = withoutExceptions([&, self = shared_from_this()] {
-    return member->channel->start(
-        {.onFrame = [self, member](std::string_view bytes) { return self->onFrame(member, bytes); },
-         .onClosed = [self, member](std::string_view why) { self->onClosed(member, why); }});
+    return member->channel->start({.onFrame =
+                                       [self, member, returns](std::string_view bytes) {
+                                         return returns && !self->isSuccessor_ ? self->onReturnToFirst(bytes)
+                                                                               : self->onFrame(member, bytes);
+                                       },
+                                   .onClosed = [self, member](std::string_view why) { self->onClosed(member, why); }});
   });
   if (started.ok()) return;
   unjoined_.erase(member);
@@ -223,8 +227,11 @@ void Hub::welcomeAll() {
   randombytes_buf(key.data(), key.size());
   welcome.number(static_cast<std::uint32_t>(::getpid())).text(hostName());
   welcome.raw({reinterpret_cast<const char*>(key.data()), key.size()}).ranks(housemates);
-  sodium_memzero(key.data(), key.size());
   tellNeighbours();
+  (void)insist([&] {
+    if (standby_ != nullptr) standby_->leadTo(standbySecret(key, standby_->name()), shared_from_this());
+  });
+  sodium_memzero(key.data(), key.size());
   broadcast(shared(welcome), false);
   complete_ = true;
 }

@@ -68,9 +68,9 @@ class Hub : public std::enable_shared_from_this<Hub> {
   bool readHere(int rank);
   // The process exits.
   void end();
-  // Takes over a connection whose other end has proved that it holds the secret.
-  // The socket stays the caller's if this throws.
-  void admit(Socket&& socket, const Session& session);
+  // Takes over a connection whose other end has proved that it holds the secret; or the key of this run of the job, and
+  // returns. The socket stays the caller's if this throws.
+  void admit(Socket&& socket, const Session& session, bool returns);
   // Somebody there has named this job and then not proved that it holds the secret. It may be a rank, whose user is
   // told; nothing else follows from what a stranger says.
   void hasRefused(const std::string& where);
@@ -240,12 +240,14 @@ class Hub : public std::enable_shared_from_this<Hub> {
   void diedInJob(int rank, std::string who, std::string farewell);
   std::vector<SharedFrame> newsOfDeaths(const std::vector<int>& ranks) const;
   void flushDeaths();
+  void endForAll(const SharedFrame& news);
 
   // After the end of an earlier hub: hub_succession.cc
   void tellNeighbours();
   std::string listOfNeighbours();
   std::string whyNotFollowed(const std::string& lack) const;
   bool onReturn(const MemberPtr& member, Decoder& decoder);
+  bool onReturnToFirst(std::string_view bytes);
   void takeCounting(std::vector<int> counting, int by);
   void limitReturnOf(const MemberPtr& member);
   bool onFinished(const MemberPtr& member, Decoder& decoder);

@@ -159,6 +159,26 @@ void Hub::flushDeaths() {
   (void)insist([&] { judgeSoon(); });
 }
 
+// This hub ends, though its process lives. Those that leave and have no farewell yet say so to another hub.
+void Hub::endForAll(const SharedFrame& news) {
+  hurryBillboards();
+  for (Slot& slot : slots_) {
+    if (slot.member != nullptr) {
+      slot.member->channel->send(news);
+      slot.member->channel->closeWhenSent();
+      slot.member->channel->push();
+    }
+    slot.member = nullptr;
+    slot.state = State::kLeft;
+    slot.lostBy.reset();
+  }
+  for (const MemberPtr& leaver : std::exchange(leavers_, {})) leaver->channel->closeWhenSent();
+  reactor_.cancel(std::exchange(leaversTimer_, 0));
+  toldLeavers_ = 0;
+  gone_ += std::exchange(alive_, 0);
+  finishWithoutRanks();
+}
+
 // In their order: those that died by themselves come first.
 std::vector<SharedFrame> Hub::newsOfDeaths(const std::vector<int>& ranks) const {
   std::vector<SharedFrame> news;

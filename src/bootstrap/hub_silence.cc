@@ -381,20 +381,7 @@ void Hub::cutOff() {
   unreturned_ = 0;
   flushLeavers();
   const std::string why = whyCutOff();
-  const auto news = shared(frame(Frame::kCutOff, why));
-  hurryBillboards();
-  for (Slot& slot : slots_) {
-    if (slot.member != nullptr) {
-      slot.member->channel->send(news);
-      slot.member->channel->closeWhenSent();
-      slot.member->channel->push();
-    }
-    slot.member = nullptr;
-    slot.state = State::kLeft;
-    slot.lostBy.reset();
-  }
-  gone_ += std::exchange(alive_, 0);
-  finishWithoutRanks();
+  endForAll(shared(frame(Frame::kCutOff, why)));
 }
 
 // Of which more than half are to be together when some are silent. Those that return may not know, all of them.

@@ -194,6 +194,22 @@ bool Hub::onReturn(const MemberPtr& member, Decoder& decoder) {
   return true;
 }
 
+// A rank of another host has lost its connection alone. What was on its way to it is lost, and who has it is not known.
+// That is as where a hub has ended, so this one ends, and all return to the next one with what they have. Only the
+// first hub does this: its standby is no rank's, so the ranks have as many hubs before them as ever.
+bool Hub::onReturnToFirst(std::string_view bytes) {
+  Decoder decoder(bytes);
+  const auto kind = static_cast<Frame>(decoder.number<std::uint8_t>());
+  const auto rank = decoder.number<std::int32_t>();
+  if (!decoder.ok() || kind != Frame::kReturn || !complete_ || !isFollowed_ || rank < 0 || rank >= expected_)
+    return false;
+  const Slot& slot = slots_[static_cast<std::size_t>(rank)];
+  if (slot.state != State::kJoined || slot.neighbour.isHere || slot.isVotedOut || slot.givenUpBy) return false;
+  log::info("{} has lost its connection alone: another process takes the place of this one", describe(slot.neighbour));
+  endForAll(shared(frame(Frame::kHubEnds)));
+  return true;
+}
+
 // Which ranks count, as one that has returned says. One that does not count itself is not asked, and those that are
 // here stay. All say the same, mostly.
 void Hub::takeCounting(std::vector<int> counting, int by) {

@@ -60,11 +60,11 @@ void closeIfEmpty(const Listener* listener) {
 }
 
 // A hub's time is over.
-void dropEverywhere(const Tag& tag, const Hub* hub) {
+void dropEverywhere(const Hub* hub) {
   std::vector<std::shared_ptr<Listener>> all;
   for (const auto& [key, listener] : listeners()) all.push_back(listener);
   for (const std::shared_ptr<Listener>& each : all) {
-    each->dropHub(tag, hub);
+    each->dropHub(hub);
     closeIfEmpty(each.get());
   }
 }
@@ -206,9 +206,15 @@ Status Standby::succeed(const Secret& secret, const Succession& succession) {
   if (listener == nullptr) return error(koloInvalidUsage, "the standby is closed");
   const Tag tag = tagOf(secret);
   if (listener->hubOf(tag) == nullptr) KOLO_TRY(listener->addHub(secret));
-  if (others != nullptr) others->addHub(tag, listener->hubOf(tag));
+  if (others != nullptr) others->addHub(secret, listener->hubOf(tag));
   listener->hubOf(tag)->succeed(succession);
   return {};
+}
+
+void Standby::leadTo(const Secret& secret, const std::shared_ptr<Hub>& hub) {
+  for (const auto& each : {listener_.lock(), others_.lock()}) {
+    if (each != nullptr) each->addHub(secret, hub);
+  }
 }
 
 // A connection during the handshake. The listener lives longer: it drops its strangers when it closes.
@@ -216,9 +222,11 @@ class Listener::Candidate final : public network::Stranger {
  public:
   Candidate(Listener& listener, Socket socket)
       : listener_(listener), greeting_(std::move(socket), [&listener](const Tag& tag, Reply& why) {
-          const std::shared_ptr<Hub> hub = listener.hubOf(tag);
-          if (listener.standbys_.count(tag) != 0) why = Reply::kNoHub;
-          return hub != nullptr && !hub->isEnding() ? &hub->secret() : nullptr;
+          const auto found = listener.hubs_.find(tag);
+          const bool isStandby = listener.standbys_.count(tag) != 0;
+          if (isStandby) why = Reply::kNoHub;
+          const bool isThere = found != listener.hubs_.end() && (isStandby || !found->second.hub->isEnding());
+          return isThere ? &found->second.secret : nullptr;
         }) {}
 
   int fd() const override { return greeting_.fd(); }
@@ -237,7 +245,8 @@ class Listener::Candidate final : public network::Stranger {
     const std::shared_ptr<Hub> hub = listener_.hubOf(greeting_.tag());
     if (hub == nullptr) return;
     Socket socket = greeting_.takeSocket();
-    (void)insist([&] { hub->admit(std::move(socket), greeting_.session()); });
+    const bool returns = listener_.hubs_.at(greeting_.tag()).secret != hub->secret();
+    (void)insist([&] { hub->admit(std::move(socket), greeting_.session(), returns); });
   }
 
  private:
@@ -251,31 +260,32 @@ Status Listener::start(Socket socket) {
 }
 
 bool Listener::isAwaited() const {
-  return std::any_of(hubs_.begin(), hubs_.end(), [](const auto& each) { return each.second->isAwaited(); });
+  return std::any_of(hubs_.begin(), hubs_.end(), [](const auto& each) { return each.second.hub->isAwaited(); });
 }
 
 void Listener::onEnd() {
-  for (const auto& [tag, hub] : hubs_) hub->end();
+  for (const auto& [tag, served] : hubs_) {
+    if (served.secret == served.hub->secret()) served.hub->end();
+  }
 }
 
 std::shared_ptr<Hub> Listener::hubOf(const Tag& tag) const {
   const auto found = hubs_.find(tag);
-  return found != hubs_.end() ? found->second : nullptr;
+  return found != hubs_.end() ? found->second.hub : nullptr;
 }
 
 Status Listener::addHub(const Secret& secret) {
   const Tag tag = tagOf(secret);
   const auto found = hubs_.find(tag);
-  if (found != hubs_.end() && !found->second->failed()) {
+  if (found != hubs_.end() && !found->second.hub->failed()) {
     return error(koloInvalidUsage, "this process already listens for this very job on port {}", port_);
   }
-  hubs_[tag] = std::make_shared<Hub>(reactor_, secret, [tag](const Hub* hub) { dropEverywhere(tag, hub); });
+  hubs_[tag] = {std::make_shared<Hub>(reactor_, secret, [](const Hub* hub) { dropEverywhere(hub); }), secret};
   return {};
 }
 
-void Listener::dropHub(const Tag& tag, const Hub* hub) {
-  const auto found = hubs_.find(tag);
-  if (found != hubs_.end() && found->second.get() == hub) hubs_.erase(found);
+void Listener::dropHub(const Hub* hub) {
+  std::erase_if(hubs_, [hub](const auto& each) { return each.second.hub.get() == hub; });
 }
 
 void Listener::close() {

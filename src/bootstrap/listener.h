@@ -65,6 +65,8 @@ class Standby {
   bool isAtGivenAddress() const;
   // All ranks have joined. isWide: the others need to reach it.
   void settle(bool isWide);
+  // Leads ranks that hold this secret to a hub of this process.
+  void leadTo(const Secret& secret, const std::shared_ptr<Hub>& hub);
   // Makes the hub that the job has from now on, if it is not here yet.
   Status succeed(const Secret& secret, const Succession& succession);
 
@@ -90,9 +92,9 @@ class Listener final : public Source, private network::Acceptor::Owner, public s
   const LocalAddresses& local() const { return local_; }
   // koloInvalidUsage if a hub of this job is alive here.
   Status addHub(const Secret& secret);
-  // One that is reached by another listener, too.
-  void addHub(const Tag& tag, const std::shared_ptr<Hub>& hub) { hubs_[tag] = hub; }
-  void dropHub(const Tag& tag, const Hub* hub);
+  // One that is reached by another listener, or by another secret, too.
+  void addHub(const Secret& secret, const std::shared_ptr<Hub>& hub) { hubs_[tagOf(secret)] = {hub, secret}; }
+  void dropHub(const Hub* hub);
   // A standby that is open, with a hub or without. Standbys have tags of their own.
   void addStandby(const Tag& tag) { standbys_.insert(tag); }
   void dropStandby(const Tag& tag) { standbys_.erase(tag); }
@@ -114,6 +116,10 @@ class Listener final : public Source, private network::Acceptor::Owner, public s
 
  private:
   class Candidate;
+  struct Served {
+    std::shared_ptr<Hub> hub;
+    Secret secret{};  // of those that come to it
+  };
   std::unique_ptr<network::Stranger> welcome(Socket socket) override;
   std::string refusal(int errnum) override;
   void hasRefused(int errnum) override;
@@ -127,7 +133,7 @@ class Listener final : public Source, private network::Acceptor::Owner, public s
   bool wasPaused_ = false;
   std::uint16_t port_;
   LocalAddresses local_;
-  std::map<Tag, std::shared_ptr<Hub>> hubs_;
+  std::map<Tag, Served> hubs_;
   std::set<Tag> standbys_;
 };
 

@@ -159,6 +159,7 @@ bool MemberLink::onFrame(std::string_view bytes) {
     case Frame::kOnBillboard: return onOnBillboard(decoder);
     case Frame::kCounting: return onCounting(decoder);
     case Frame::kCutOff: return onCutOff(decoder);
+    case Frame::kHubEnds: return onHubEnds(decoder);
     case Frame::kVote: return onVote(decoder);
     case Frame::kKeepBillboard: return onKeepBillboard(decoder);
     case Frame::kPost: return onPost(decoder);

@@ -123,6 +123,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   bool onCounting(Decoder& decoder);
   bool onVote(Decoder& decoder);
   bool onCutOff(Decoder& decoder);
+  bool onHubEnds(Decoder& decoder);
   bool onReturned(Decoder& decoder);
   bool onHostKnows(Decoder& decoder);
   bool onAsked(Decoder& decoder);
@@ -148,6 +149,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   Knock::Word tryStandby(const Neighbour& at);
   std::chrono::milliseconds longestSearch() const;
   void returnBy(const std::optional<Session>& session, Socket socket);
+  void askToEnd(Session session, const Socket& socket);
   void loseForGood(std::string_view why);
   void endAllWithHub(std::string_view why);
   std::vector<SharedFrame> allToSay() const;
@@ -229,6 +231,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
     std::string after;             // of a rank in the last hub's process: its end, in words
     std::string afterKnown;        // and what it knew of
     std::shared_ptr<Knock> knock;
+    Clock::time_point askedAt{};       // the last hub, to end; 0: it was not
     Clock::time_point unheardSince{};  // nobody has answered at `next` since then; 0: nobody was asked
     std::size_t next = 0;              // the neighbour whose standby is tried; those before it were passed by
     std::uint64_t firstResult = 0;     // of the hub that was returned to; requests that are older have been repeated

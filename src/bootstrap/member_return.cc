@@ -1,4 +1,6 @@
 // A rank's way to another hub, when it has lost one: standby.h.
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <numeric>
@@ -79,6 +81,13 @@ bool MemberLink::onCutOff(Decoder& decoder) {
   standby_.reset();
   loseForGood(search_.cutOff);
   return true;
+}
+
+// Its process lives, and so do the ranks in it.
+bool MemberLink::onHubEnds(Decoder& decoder) {
+  hub_.ranks.clear();
+  hub_.knows.clear();
+  return decoder.done();
 }
 
 bool MemberLink::onLeft(Decoder& decoder) {
@@ -182,6 +191,7 @@ void MemberLink::lose(std::string_view why) {
   search_.until = Clock::now() + longestSearch();
   search_.isOn = true;
   search_.isHubOver = false;
+  search_.askedAt = {};
   search_.silent.clear();
   place_.isPastSilence = false;
   // Whether they have died is to be seen. But what waits for them waits in vain.
@@ -301,6 +311,8 @@ void MemberLink::returnBy(const std::optional<Session>& session, Socket socket) 
     pass(word);
     return seekAt(Clock::now());
   }
+  const bool mayEnd = at.rank == kHubItself && !at.isHere && !leaving_;
+  if (mayEnd && session.has_value() && socket.valid()) return askToEnd(*session, socket);
   const bool isReady = session.has_value() && socket.valid() && insist([&] { all = allToSay(); });
   // The process of the lost hub still runs, and that hub with it.
   const bool isOver = isAtLostHub() && (word == Knock::Word::kOpen || word == Knock::Word::kHub);
@@ -315,6 +327,21 @@ void MemberLink::returnBy(const std::optional<Session>& session, Socket socket) 
   search_.firstResult = resultsBefore(place_.neighbours[search_.next].rank);
   memory_.lastResult = std::max(memory_.lastResult, search_.firstResult);
   for (const auto& [key, exchange] : exchanges_) exchange->after = std::min(exchange->after, memory_.lastResult);
+}
+
+// The lost hub lives: this rank's connection alone has broken. It ends, and then its standby is closed, though the
+// ranks of its process live.
+void MemberLink::askToEnd(Session session, const Socket& socket) {
+  std::string sealed;
+  session.seal(frame(Frame::kReturn, static_cast<std::int32_t>(rank_)).take(), sealed);
+  if (search_.askedAt == Clock::time_point()) {
+    search_.askedAt = Clock::now();
+    search_.until = search_.askedAt + silence();
+  }
+  search_.after.clear();
+  hub_.ranks.clear();
+  (void)::send(socket.fd(), sealed.data(), sealed.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  seekAt(Clock::now() + kKnockFarAgain);
 }
 
 std::vector<SharedFrame> MemberLink::allToSay() const {

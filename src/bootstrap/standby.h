@@ -5,7 +5,8 @@
 // (A place is a host, as far as its processes see one network stack and one set of pids.) The hub tells of all standbys
 // in one list: its own first, then the others in the order of the ranks. A rank that has lost its connection to the hub
 // knocks at them in this order, and the first that is open has the next hub; if that is the lost hub's own, that hub
-// lives, and has given up the rank. This needs no election, and there are never two hubs: a standby that is closed
+// lives. The first hub ends then, for a rank of another host: all ranks go on to the next one. Any other hub has given
+// up the rank. This needs no election, and there are never two hubs: a standby that is closed
 // never opens again (another process that takes the name or the port is not it), and a rank makes a hub only when it
 // has found all standbys before its own closed. The kernel closes a standby with its process and says so, so a closed
 // one is certain, also where a process is stopped, or busy.

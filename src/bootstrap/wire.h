@@ -235,9 +235,10 @@ enum class Frame : std::uint8_t {
   kVote = 50,  // its number, ranks that are to count as dead, list of their farewells, list of what they knew of
   kKeepBillboard = 51,  // room: this rank is to keep a billboard for the ranks of its host
   kPost = 52,           // number, place, a frame as it is to lie there
+  kHubEnds = 53,        // -: and its process lives; all return to the next hub
 };
 
-constexpr std::size_t kFrameKinds = 53;
+constexpr std::size_t kFrameKinds = 54;
 
 // Bits of kReturn, of a rank that is gone: in good order; longer ago than kConsequenceTime.
 constexpr std::uint8_t kHasLeft = 1, kIsOld = 2;

@@ -2,6 +2,7 @@
 import re
 import time
 
+import namespaces
 from cases import smoke
 from jobs import PORT, Case, Programs
 
@@ -56,6 +57,18 @@ class Processes(Outliving):
     def test_that_keep_the_billboard_of_their_host_end_like_others(self):
         """Rank 5 keeps that of the second host, and then rank 6; and rank 1 that of the first one, when the hub is on the other one."""
         self.end_one_after_the_other(self.begin(2, 5)[1], [5, 0, 6, 1, 7, 2, 8, 3, 4])
+
+    @smoke
+    def test_whose_connections_to_the_hub_alone_break_are_not_lost(self):
+        network, ranks = self.begin(2, 2)
+        try:
+            network.break_connections(0, 1, PORT)
+        except namespaces.Unavailable as reason:
+            self.skipTest(str(reason))
+        time.sleep(10)  # a rank that does not come back is given up after three seconds
+        for rank in ranks:
+            self.assertNotIn("\nlost ", rank.output(), self.story(ranks))
+        self.end_one_after_the_other(ranks, [0, 1, 2])
 
     def test_that_end_in_any_order_leave_the_last_one(self):
         self.end_one_after_the_other(self.begin(2, 2)[1], [2, 0, 3])

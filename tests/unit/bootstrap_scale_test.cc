@@ -44,7 +44,7 @@ class Crowd {
       (void)reactor().call([&] {
         Socket hubs(ends[1]);
         REQUIRE(::fcntl(hubs.fd(), F_SETFL, O_NONBLOCK) == 0);
-        hub_->admit(std::move(hubs), theirs);
+        hub_->admit(std::move(hubs), theirs, false);
       });
     }
   }

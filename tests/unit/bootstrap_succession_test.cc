@@ -1677,6 +1677,98 @@ TEST_CASE("a rank of another host whose connection ends is dead if its standby i
   }
 }
 
+namespace {
+
+// What ranks of other hosts are told of the first hub, which is in this process.
+struct FirstHub {
+  explicit FirstHub(int count) : ranks(count), id(contentsOf(newId())) {
+    std::vector<std::string> heard(2);
+    for (int rank = 0; rank < count; ++rank) {
+      standbys.push_back(openStandby());
+      members.push_back(std::make_unique<RawRank>(connect(), id.secret, rank));
+      members.back()->joinsFromAfar(count, *standbys.back());
+    }
+    for (const auto& each : members) {
+      for (const Frame kind : {Frame::kNeighbours, Frame::kWelcome}) {
+        const std::optional<std::string> told = each->hear(kind);
+        REQUIRE(told.has_value());
+        heard[kind == Frame::kWelcome ? 1 : 0] = *told;
+      }
+    }
+    Decoder neighbours(heard[0]), welcome(heard[1]);
+    std::vector<std::string> texts(static_cast<std::size_t>(neighbours.number<std::int32_t>()) + 1);
+    REQUIRE(readTexts(neighbours, texts, kMaxNeighbourBytes));
+    Decoder own(texts[0]);
+    (void)own.number<std::uint64_t>();
+    (void)own.text();
+    (void)own.text();
+    (void)own.number<std::uint16_t>();
+    (void)own.number<std::uint32_t>();
+    name = own.text();
+    (void)welcome.number<std::uint32_t>();
+    (void)welcome.text();
+    const std::string_view key = welcome.raw(jobKey.size());
+    std::copy(key.begin(), key.end(), jobKey.begin());
+  }
+  Socket connect() const {
+    int errnum = 0;
+    Socket socket = connectTo(kLoopback, id.port, Clock::now() + kSoon, errnum);
+    REQUIRE(errnum == 0);
+    return socket;
+  }
+  // A rank that has lost its connection, and knocks at the standby of the hub.
+  RawRank returns(int rank) const { return {connect(), standbySecret(jobKey, name), rank, ranks}; }
+  bool isOpen() const {
+    int errnum = 0;
+    (void)kolo::bootstrap::knock(name, errnum);
+    return errnum == 0;
+  }
+
+  const int ranks;
+  const IdContents id;
+  std::vector<std::shared_ptr<Standby>> standbys;
+  std::vector<std::unique_ptr<RawRank>> members;
+  std::string name;
+  Secret jobKey{};
+};
+
+}  // namespace
+
+TEST_CASE("the first hub ends for a rank that has lost its connection alone, and says that its process lives",
+          "[bootstrap]") {
+  FirstHub hub(3);
+  const bool hasNoticed = GENERATE(true, false);
+  if (hasNoticed) hub.members[2]->ends();
+  REQUIRE(hub.isOpen());
+  RawRank two = hub.returns(2);
+  two.returns();
+  for (const std::size_t rank : {0, 1}) {
+    REQUIRE(hub.members[rank]->hear(Frame::kHubEnds).has_value());
+    CHECK_FALSE(hub.members[rank]->hear(Frame::kFarewell).has_value());
+  }
+  CHECK_FALSE(two.hear(Frame::kReturned).has_value());
+  const auto until = Clock::now() + kSoon;
+  while (hub.isOpen() && Clock::now() < until) std::this_thread::sleep_for(1ms);
+  CHECK_FALSE(hub.isOpen());
+}
+
+TEST_CASE("the first hub ends for nobody who has left, and for no stranger", "[bootstrap][lies]") {
+  FirstHub hub(3);
+  SECTION("one that has left") {
+    hub.members[2]->tell(frame(Frame::kLeave).take());
+    REQUIRE(hub.members[2]->hear(Frame::kFarewell).has_value());
+    CHECK_FALSE(hub.returns(2).returns().hear(Frame::kReturned).has_value());
+  }
+  SECTION("one that is no rank") { CHECK_FALSE(hub.returns(3).returns().hear(Frame::kReturned).has_value()); }
+  SECTION("one who knows the job's secret, and not its key") {
+    RawRank stranger(hub.connect(), hub.id.secret, 2, 3);
+    CHECK_FALSE(stranger.returns().hear(Frame::kReturned).has_value());
+  }
+  CHECK(hub.isOpen());
+  for (const auto& each : {&hub.members[0], &hub.members[1]}) (*each)->asks(1, {0, 1}, "x", false);
+  for (const auto& each : {&hub.members[0], &hub.members[1]}) CHECK((*each)->hearsResult() == "xx");
+}
+
 TEST_CASE("a hub has a successor where all know how to find out whether a rank lives", "[bootstrap]") {
   struct Case {
     const char* what;
