@@ -23,10 +23,16 @@ constexpr std::size_t kFewestRanks = 8;                             // with fewe
 constexpr std::size_t kMostPosted = kMaxFrameBytes - 64;            // in a frame
 constexpr std::uint64_t kRoomOfRank = 4096, kMostRoom = 64u << 20;  // a few results of exchanges
 
-// No rank waits for longer for a keeper.
+// No rank waits for longer for a keeper that does nothing.
 constexpr std::chrono::milliseconds kLongestPost{250};
 
 std::uint64_t roomFor(std::size_t ranks) { return std::min(ranks * kRoomOfRank, kMostRoom); }
+
+// Where a frame begins that is added. Positions count on and on; the remainder by the room is the place.
+std::uint64_t nextPlace(std::uint64_t end, std::uint64_t bytes, std::uint64_t room) {
+  const std::uint64_t left = room == 0 ? 0 : room - end % room;
+  return left < bytes ? end + left : end;
+}
 
 // Behind a process and the number of its file.
 bool readNonce(Decoder& invitation, std::string& nonce) {
@@ -90,12 +96,20 @@ bool BillboardFile::write(std::string_view bytes, std::uint64_t at) const {
   return at <= room_ && bytes.size() <= room_ - at && writeAt(file_.fd(), bytes, kNonceBytes + at);
 }
 
+bool BillboardFile::add(std::string_view bytes, std::uint64_t& number) {
+  number = ++last_;
+  const std::uint64_t begin = nextPlace(end_, bytes.size(), room_);
+  end_ = begin + bytes.size();
+  return room_ != 0 && write(bytes, begin % room_);
+}
+
 void Sheet::seal() {
   if (!sealed.empty()) return;
   std::string to(frame->size() + crypto_secretbox_MACBYTES, '\0');
   key.resize(Billboard::kKeyBytes);
   randombytes_buf(key.data(), key.size());
   crypto_secretbox_easy(bytesOf(to), bytesOf(*frame), frame->size(), kNonce.data(), bytesOf(key));
+  post = shared(bootstrap::frame(Frame::kPost).raw(to));
   sealed = std::move(to);
 }
 
@@ -155,20 +169,19 @@ LaterFrame Billboard::put(Sheet& sheet, const std::vector<ReaderPtr>& readers) {
       reading < 2)
     return nullptr;
   dropRead();
-  const std::uint64_t left = room_ - end_ % room_;
-  const std::uint64_t begin = left < bytes ? end_ + left : end_;
+  const std::uint64_t begin = nextPlace(end_, bytes, room_);
   const std::uint64_t oldest = entries_.empty() ? begin : entries_.front().begin;
   if (begin + bytes - oldest > room_) return nullptr;
   sheet.seal();
   const std::uint64_t number = last_ + 1, at = begin % room_;
   std::list<Post> posts(1);
   Post& post = posts.front();
-  post = {number, sheet.frame, nullptr, std::make_shared<SharedFrame>(), {}, Clock::now() + kLongestPost};
+  post = {number, sheet.frame, nullptr, std::make_shared<SharedFrame>(), {}};
   post.place = shared(frame(Frame::kOnBillboard, number, at, static_cast<std::uint32_t>(bytes)).raw(sheet.key));
   std::copy_if(readers.begin(), readers.end(), std::back_inserter(post.readers), [](const auto& each) { return each; });
   std::list<Entry> entries{{number, begin, file_ == nullptr}};
   const LaterFrame told = post.told;
-  if (file_ == nullptr) keeper_->send(frame(Frame::kPost, number, at, sheet.sealed).take());
+  if (file_ == nullptr) keeper_->sendAhead(sheet.post);
   else if (!file_->write(sheet.sealed, at)) return nullptr;
   entries_.splice(entries_.end(), entries);  // from here on nothing throws
   last_ = number;
@@ -217,17 +230,19 @@ void Billboard::close() {
   posts_.clear();
 }
 
-// The ranks do not wait for a keeper that is stopped, or whose host is silent.
+// The ranks do not wait for a keeper that is stopped, or whose host is silent: that takes nothing from the connection,
+// and answers nothing.
 void Billboard::watchTime() {
   if (timer_ != 0 || posts_.empty() || posts_.front().told == nullptr) return;
+  progress_ = progress();
   const auto end = [weak = weak_from_this()] {
     const std::shared_ptr<Billboard> self = weak.lock();
     if (self == nullptr) return;
     self->timer_ = 0;
-    if (!self->posts_.empty() && Clock::now() >= self->posts_.front().until) self->hurry();
+    if (self->progress() == self->progress_) self->hurry();
     else self->watchTime();
   };
-  if (!insist([&] { timer_ = reactor_->at(posts_.front().until, end); })) hurry();
+  if (!insist([&] { timer_ = reactor_->at(Clock::now() + kLongestPost, end); })) hurry();
 }
 
 bool BillboardView::open(Decoder& invitation) {

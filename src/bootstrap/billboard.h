@@ -39,6 +39,8 @@ class BillboardFile {
   std::string invitation() const;
   // At a place behind that begin. False: it is not there.
   bool write(std::string_view bytes, std::uint64_t at) const;
+  // In the next place. The number counts.
+  bool add(std::string_view bytes, std::uint64_t& number);
 
  private:
   BillboardFile(Socket file, std::uint64_t room) : file_(std::move(file)), room_(room) {}
@@ -46,13 +48,14 @@ class BillboardFile {
   Socket file_;
   std::string nonce_;
   std::uint64_t room_;  // bytes behind that
+  std::uint64_t end_ = 0, last_ = 0;
 };
 
 // A frame as it lies on billboards: sealed once, when the first one takes it.
 struct Sheet {
   explicit Sheet(SharedFrame given) : frame(std::move(given)) {}
   void seal();
-  SharedFrame frame;
+  SharedFrame frame, post;  // the latter is what all keepers are sent
   std::string key, sealed;
 };
 
@@ -104,11 +107,11 @@ class Billboard : public std::enable_shared_from_this<Billboard> {
     SharedFrame frame, place;
     LaterFrame told;  // null: the readers were sent the frame meanwhile
     std::vector<ReaderPtr> readers;
-    Clock::time_point until{};
   };
   bool isOpen() const;
   void dropRead();
   void tell(Post& post, const SharedFrame& frame);
+  std::uint64_t progress() const { return keeper_ == nullptr ? 0 : keeper_->taken() + last_ - posts_.size(); }
   void watchTime();
 
   Reactor* const reactor_;
@@ -117,11 +120,11 @@ class Billboard : public std::enable_shared_from_this<Billboard> {
   std::string invitation_, nonce_;
   const std::uint64_t room_;
   bool isBroken_ = false;  // the keeper could not write
-  // Positions count on and on; the remainder by the room is the place.
   std::uint64_t end_ = 0, last_ = 0, written_ = 0;
   std::list<Entry> entries_;  // that are not read by all, oldest first
   std::list<Post> posts_;     // that the keeper has not answered, oldest first
   Reactor::TimerId timer_ = 0;
+  std::uint64_t progress_ = 0;  // of the keeper, when that was set
   std::vector<std::weak_ptr<Reader>> readers_;
 };
 

@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -41,6 +42,14 @@ void Channel::send(SharedFrame frame) {
 void Channel::sendLater(LaterFrame frame) {
   if (*frame != nullptr) return send(*frame);
   if (socket_.valid() && !closing_) queue_.push_back({nullptr, std::move(frame)});
+}
+
+void Channel::sendAhead(SharedFrame frame) {
+  if (!socket_.valid() || closing_) return;
+  const std::size_t bytes = frame->size();
+  const auto isUnknown = [](const Queued& each) { return each.known() == nullptr; };
+  queue_.insert(std::find_if(queue_.begin(), queue_.end(), isUnknown), {std::move(frame), nullptr});
+  hasGrown(bytes);
 }
 
 void Channel::resume(const LaterFrame& frame) {
@@ -167,6 +176,7 @@ void Channel::flush() {
       break;
     }
     sealedSent_ += static_cast<std::size_t>(sent);
+    taken_ += static_cast<std::uint64_t>(sent);
     if (sealedSent_ == sealed_.size()) {
       std::string().swap(sealed_);  // gives its memory back, as neither clear() nor assigning does
       sealedSent_ = 0;

@@ -45,6 +45,8 @@ class Channel final : public Source, public std::enable_shared_from_this<Channel
   void send(std::string frame) { send(std::make_shared<const std::string>(std::move(frame))); }
   // What is sent after it waits until the frame is known, which resume() says.
   void sendLater(LaterFrame frame);
+  // Before frames that are not known yet, and what waits behind them.
+  void sendAhead(SharedFrame frame);
   void resume(const LaterFrame& frame);
   // Gives the kernel now what it takes of what is queued; neither callback runs. What it has taken arrives even if this
   // process ends at once, and the other end reads it before it finds the end; but of TCP, what is not in the other
@@ -53,6 +55,8 @@ class Channel final : public Source, public std::enable_shared_from_this<Channel
   // All that was sent is in the other end's kernel, or the connection is closed. Within the host, where there is one
   // kernel, also false until the other end has read it.
   bool hasArrived() const;
+  // Bytes that the kernel has taken.
+  std::uint64_t taken() const { return taken_; }
   // The connection has ended because the other host did not answer.
   bool isSilent() const { return isSilent_; }
   // Closes now; what is queued is dropped.
@@ -90,6 +94,7 @@ class Channel final : public Source, public std::enable_shared_from_this<Channel
   std::size_t queuedBytes_ = 0;
   std::string sealed_;  // ciphertext on its way to the kernel
   std::size_t sealedSent_ = 0;
+  std::uint64_t taken_ = 0;
   bool wantsWritable_ = false;
   bool closing_ = false, isSilent_ = false;
 };

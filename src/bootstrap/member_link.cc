@@ -325,11 +325,9 @@ bool MemberLink::onKeepBillboard(Decoder& decoder) {
 }
 
 bool MemberLink::onPost(Decoder& decoder) {
-  const auto number = decoder.number<std::uint64_t>();
-  const auto at = decoder.number<std::uint64_t>();
-  const std::string_view sealed = decoder.text();
-  if (!decoder.done() || hub_.kept == nullptr) return false;
-  const bool isThere = hub_.kept->write(sealed, at);
+  if (hub_.kept == nullptr) return false;
+  std::uint64_t number = 0;
+  const bool isThere = hub_.kept->add(decoder.rest(), number);
   (void)insist([&] { channel_->send(frame(Frame::kPosted, number, static_cast<std::uint8_t>(isThere)).take()); });
   return true;
 }

@@ -234,7 +234,7 @@ enum class Frame : std::uint8_t {
   kCutOff = 49,        // why: not so many are, and this hub goes on with none
   kVote = 50,  // its number, ranks that are to count as dead, list of their farewells, list of what they knew of
   kKeepBillboard = 51,  // room: this rank is to keep a billboard for the ranks of its host
-  kPost = 52,           // number, place, a frame as it is to lie there
+  kPost = 52,           // a frame as it is to lie there, in the next place
   kHubEnds = 53,        // -: and its process lives; all return to the next hub
 };
 

@@ -89,7 +89,7 @@ class Crowd {
     std::uint64_t number = 0;
     std::string there;
     REQUIRE(hostOf(rank).view.read(words, number, there));
-    say(rank, frame(Frame::kRead, number).take());
+    answer(rank, frame(Frame::kRead, number).take());
     return there;
   }
 
@@ -187,18 +187,24 @@ class Crowd {
     return all;
   }
 
+  // The hub may have let the rank go meanwhile.
+  void answer(int rank, const std::string& words) {
+    std::string sealed;
+    of(rank).session.seal(words, sealed);
+    (void)::send(of(rank).socket.fd(), sealed.data(), sealed.size(), MSG_NOSIGNAL);
+  }
+
   // What the rank does that keeps the billboard of its host.
   void keep(int rank, Frame kind, Decoder words) {
     std::unique_ptr<BillboardFile>& kept = hostOf(rank).kept;
-    const auto number = words.number<std::uint64_t>();
     if (kind == Frame::kKeepBillboard) {
-      kept = BillboardFile::make(number);
+      kept = BillboardFile::make(words.number<std::uint64_t>());
       REQUIRE(kept != nullptr);
       return say(rank, frame(Frame::kKeepsBillboard).raw(kept->invitation()).take());
     }
-    const auto at = words.number<std::uint64_t>();
-    REQUIRE(kept->write(words.text(), at));
-    say(rank, frame(Frame::kPosted, number, std::uint8_t{1}).take());
+    std::uint64_t number = 0;
+    REQUIRE(kept->add(words.rest(), number));
+    answer(rank, frame(Frame::kPosted, number, std::uint8_t{1}).take());
   }
 
   void readBillboard(int rank, bool opens) {
