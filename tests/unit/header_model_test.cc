@@ -5,8 +5,9 @@
 #include <array>
 #include <catch2/catch.hpp>
 #include <functional>
-#include <set>
 #include <vector>
+
+#include "support/interleavings.h"
 
 namespace header_model {
 namespace {
@@ -53,29 +54,21 @@ class HeaderModel {
 
   // Whether some interleaving reads a header that is not the one expected, or comes to a standstill.
   bool goesWrong() {
-    std::vector<HeaderState> left = {HeaderState{}};
-    while (!left.empty()) {
-      const HeaderState state = left.back();
-      left.pop_back();
-      if (!seen_.insert(state).second) continue;
-      bool moved = false, ended = true;
+    const auto isOver = [&](const HeaderState& state) {
+      return state.ranks[0].operation > rules_.operations && state.ranks[1].operation > rules_.operations;
+    };
+    return tried_.goWrong({}, isOver, [&](const HeaderState& state, const auto& goTo) {
       for (int rank = 0; rank < kRanks; ++rank) {
         if (state.ranks[at(rank)].operation > rules_.operations) continue;
-        ended = false;
         for (const bool gives : {false, true}) {
           HeaderState next = state;
           bool wrong = false;
-          if (!(gives ? skip(next, rank) : advance(next, rank, wrong))) continue;
-          if (wrong) return true;
-          moved = true;
-          left.push_back(next);
+          if (gives ? skip(next, rank) : advance(next, rank, wrong)) goTo(next, wrong);
         }
       }
-      if (!moved && !ended) return true;
-    }
-    return false;
+    });
   }
-  std::size_t states() const { return seen_.size(); }
+  std::size_t states() const { return tried_.states(); }
 
  private:
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
@@ -136,7 +129,7 @@ class HeaderModel {
   }
 
   Rules rules_;
-  std::set<HeaderState> seen_;
+  kolo::tests::Interleavings<HeaderState> tried_;
 };
 
 TEST_CASE("header lines: with twice as many as may be owed, no interleaving reads a wrong header or stands still") {
@@ -170,48 +163,37 @@ struct SlotState {
 // Whether some interleaving of `chunks` chunks reads a slot that does not hold the chunk expected, or stands still.
 // credit: how many chunks the sender may be ahead of the receiver (right: the number of slots).
 bool slotsGoWrong(int slots, int credit, int chunks) {
-  std::set<SlotState> seen;
-  std::vector<SlotState> left = {SlotState{}};
-  while (!left.empty()) {
-    const SlotState state = left.back();
-    left.pop_back();
-    if (!seen.insert(state).second) continue;
-    bool moved = false;
-    const auto slot = [&](int chunk) { return static_cast<std::size_t>(chunk % slots); };
+  const auto slot = [&](int chunk) { return static_cast<std::size_t>(chunk % slots); };
+  const auto isOver = [&](const SlotState& state) { return state.putChunks == chunks && state.takenChunks == chunks; };
+  kolo::tests::Interleavings<SlotState> tried;
+  return tried.goWrong({}, isOver, [&](const SlotState& state, const auto& goTo) {
     if (state.putChunks < chunks) {
       SlotState next = state;
       const int chunk = state.putChunks + 1;
       if (state.writing) {  // publish
         next.writing = false;
         next.putChunks = chunk;
-        left.push_back(next);
-        moved = true;
+        goTo(next, false);
       } else if (chunk - state.takenChunks <= credit) {
         next.writing = true;
         next.slots[slot(chunk)] = chunk;
-        left.push_back(next);
-        moved = true;
+        goTo(next, false);
       }
     }
     if (state.takenChunks < chunks) {
       SlotState next = state;
       const int chunk = state.takenChunks + 1;
+      const bool wrong = state.slots[slot(chunk)] != chunk;
       if (state.reading) {  // the last load, then release
-        if (state.slots[slot(chunk)] != chunk) return true;
         next.reading = false;
         next.takenChunks = chunk;
-        left.push_back(next);
-        moved = true;
+        goTo(next, wrong);
       } else if (state.putChunks >= chunk) {
-        if (state.slots[slot(chunk)] != chunk) return true;
         next.reading = true;
-        left.push_back(next);
-        moved = true;
+        goTo(next, wrong);
       }
     }
-    if (!moved && (state.putChunks < chunks || state.takenChunks < chunks)) return true;
-  }
-  return false;
+  });
 }
 
 TEST_CASE("slots: with one to four of them every chunk is read whole, in every interleaving") {
@@ -266,21 +248,16 @@ class FlowModel {
 
   // Whether some interleaving reads a slot that does not hold the chunk expected, or stands still.
   bool goesWrong() {
-    std::vector<FlowState> left = {FlowState{}};
-    while (!left.empty()) {
-      const FlowState state = left.back();
-      left.pop_back();
-      if (!seen_.insert(state).second) continue;
+    const auto isOver = [&](const FlowState& state) {
+      return this->isOver(state.giver.operation) && this->isOver(state.taker.operation);
+    };
+    return tried_.goWrong({}, isOver, [&](const FlowState& state, const auto& goTo) {
       FlowState given = state, taken = state, opened = state;
       bool wrong = false;
-      const bool gives = give(given), takes = take(taken, wrong);
-      if (wrong) return true;
-      if (gives) left.push_back(given);
-      if (open(opened)) left.push_back(opened);
-      if (takes) left.push_back(taken);
-      if (!gives && !takes && !(isOver(state.giver.operation) && isOver(state.taker.operation))) return true;
-    }
-    return false;
+      if (take(taken, wrong)) goTo(taken, wrong);
+      if (give(given)) goTo(given, false);
+      if (open(opened)) goTo(opened, false);
+    });
   }
 
  private:
@@ -370,7 +347,7 @@ class FlowModel {
   }
 
   FlowRules rules_;
-  std::set<FlowState> seen_;
+  kolo::tests::Interleavings<FlowState> tried_;
 };
 
 // All ways to send up to `most` chunks in each of four operations.

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
-#include <set>
 #include <vector>
 
 #include "device/packets.h"
+#include "support/interleavings.h"
 
 namespace packet_model {
 namespace {
@@ -50,32 +50,24 @@ class Model {
 
   // Whether some interleaving takes a packet of another buffer, or comes to a standstill.
   bool goesWrong() {
-    std::vector<State> left = {State{}};
-    while (!left.empty()) {
-      const State state = left.back();
-      left.pop_back();
-      if (!seen_.insert(state).second) continue;
-      bool moved = false, ended = true;
+    const auto hasEnded = [&](const Rank& rank) { return rank.buffer > static_cast<int>(rules_.packets.size()); };
+    const auto isOver = [&](const State& state) { return hasEnded(state.ranks[0]) && hasEnded(state.ranks[1]); };
+    return tried_.goWrong({}, isOver, [&](const State& state, const auto& goTo) {
       for (int rank = 0; rank < kRanks; ++rank) {
-        if (state.ranks[at(rank)].buffer > static_cast<int>(rules_.packets.size())) continue;
-        ended = false;
+        if (hasEnded(state.ranks[at(rank)])) continue;
         for (int packet = 0; packet < kPackets; ++packet) {
           for (const bool writes : {false, true}) {
             State next = state;
             bool wrong = false;
             if (!(writes ? write(next, rank, packet) : take(next, rank, packet, wrong))) continue;
-            if (wrong) return true;
             goOn(next.ranks[at(rank)], rank);
-            moved = true;
-            left.push_back(next);
+            goTo(next, wrong);
           }
         }
       }
-      if (!moved && !ended) return true;
-    }
-    return false;
+    });
   }
-  std::size_t states() const { return seen_.size(); }
+  std::size_t states() const { return tried_.states(); }
 
  private:
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
@@ -115,7 +107,7 @@ class Model {
   }
 
   Rules rules_;
-  std::set<State> seen_;
+  kolo::tests::Interleavings<State> tried_;
 };
 
 // Buffers of all lengths, one after the other.

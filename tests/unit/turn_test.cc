@@ -1,16 +1,17 @@
 // The order of a communicator's operations, and the bias that spares a lone thread the price of it.
 #include "comm/turn.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <cstdlib>
-#include <set>
 #include <thread>
 #include <vector>
 
 #include "base/handle_table.h"
+#include "support/interleavings.h"
 
 using kolo::Bias;
 using kolo::comm::InTurn;
@@ -274,32 +275,25 @@ class BiasModel {
   bool goesWrong() {
     State begin;
     for (std::size_t i = 0; i < kThreads; ++i) begin.threads[i].left = turns_[i];
-    std::vector<State> left = {begin};
-    while (!left.empty()) {
-      const State state = left.back();
-      left.pop_back();
-      if (!seen_.insert(state).second) continue;
-      int in = 0;
-      bool ended = true, moved = false;
-      for (const State::Thread& thread : state.threads) {
-        in += thread.in ? 1 : 0;
-        ended = ended && thread.left == 0;
-      }
-      if (in > 1) return true;
+    const auto isOver = [](const State& state) {
+      return std::all_of(state.threads.begin(), state.threads.end(),
+                         [](const auto& thread) { return thread.left == 0; });
+    };
+    return tried_.goWrong(begin, isOver, [&](const State& state, const auto& take) {
+      const auto takeIfAlone = [&](const State& next) {
+        take(next, std::count_if(next.threads.begin(), next.threads.end(), [](const auto& one) { return one.in; }) > 1);
+      };
       for (std::size_t i = 0; i < kThreads; ++i) {
         if (state.threads[i].buffered >= 0) {
           State next = state;
           flush(next, i);
-          left.push_back(next);
-          moved = true;
+          takeIfAlone(next);
         }
-        if (state.threads[i].left != 0) moved = step(state, i, left) || moved;
+        if (state.threads[i].left != 0) step(state, i, takeIfAlone);
       }
-      if (!moved && !ended) return true;
-    }
-    return false;
+    });
   }
-  std::size_t states() const { return seen_.size(); }
+  std::size_t states() const { return tried_.states(); }
 
  private:
   bool& markOf(State& s, std::size_t i) const { return rules_.ownMarks ? s.threads[i].inside : s.sharedMark; }
@@ -317,8 +311,9 @@ class BiasModel {
     --t.left;
   }
 
-  // False: it has to wait.
-  bool step(State s, std::size_t i, std::vector<State>& out) const {
+  // take(next), unless it has to wait.
+  template <class Take>
+  void step(State s, std::size_t i, const Take& take) const {
     State::Thread& t = s.threads[i];
     const int self = static_cast<int>(i);
     switch (t.step++) {
@@ -357,10 +352,10 @@ class BiasModel {
         if (s.owner == kRevoking) s.owner = kNobody;
         break;
       case 15:
-        if (s.served != t.place) return false;
+        if (s.served != t.place) return;
         break;
       case 16:
-        if (markOf(s, static_cast<std::size_t>(s.last))) return false;
+        if (markOf(s, static_cast<std::size_t>(s.last))) return;
         t.in = true;
         break;
       case 17: {  // ends its turn, with or without giving itself the bias
@@ -368,8 +363,8 @@ class BiasModel {
         State plain = s;
         ++plain.served;
         endTurn(plain.threads[i]);
-        out.push_back(plain);
-        if (s.issued != t.place + 1 || s.owner != kNobody) return true;
+        take(plain);
+        if (s.issued != t.place + 1 || s.owner != kNobody) return;
         s.last = self;
         break;
       }
@@ -394,15 +389,14 @@ class BiasModel {
         ++s.served;
         endTurn(t);
         break;
-      default: return false;
+      default: return;
     }
-    out.push_back(s);
-    return true;
+    take(s);
   }
 
   Rules rules_;
   std::array<int, kThreads> turns_;
-  std::set<State> seen_;
+  kolo::tests::Interleavings<State> tried_;
 };
 
 }  // namespace
