@@ -63,7 +63,7 @@ KOLO_DEVICE_CALL void oneShotFold(device::Exchange<Team>& exchange, device::Open
   meetRest(exchange);  // where there was nothing to fold
 }
 
-// The same in packets, whose data is put together in this rank's memory before it is folded.
+// The same in packets.
 template <class Team>
 KOLO_DEVICE_CALL void packetFold(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
@@ -73,18 +73,10 @@ KOLO_DEVICE_CALL void packetFold(device::Exchange<Team>& exchange) {
   const auto pieceFor = [&](int peer) {
     return toAll || peer == work.root ? device::ConstPiece(work.input(work.partTo(peer))) : device::ConstPiece{};
   };
-  const auto pieceFrom = [&](int peer) {
-    return device::Piece{exchange.linkTo(peer).packets.unpacked, folds ? own.bytes : 0};
-  };
+  const auto pieceFrom = [&](int peer) { return device::Piece{unpackedFrom(exchange, peer), folds ? own.bytes : 0}; };
   const auto peerAt = [&](int i) { return exchange.peerAt(i); };
   if (!exchangePackets(exchange, work.ranks - 1, peerAt, pieceFor, pieceFrom)) return;
-  if (!folds || own.bytes == 0) return;
-  const void** const inputs = exchange.team().lists().inputs;
-  exchange.team().spread(work.ranks, [&](int rank) {
-    inputs[rank] = rank == work.rank ? own.data : exchange.linkTo(rank).packets.unpacked;
-  });
-  void* outputs[] = {work.output({0, work.partTo(work.rank).count}).data};
-  fold(exchange, outputs, 1, inputs, work.ranks, work.rank, own.bytes, true, work.streaming);
+  if (folds && own.bytes != 0) foldUnpacked(exchange, own, work.output({0, work.partTo(work.rank).count}).data);
 }
 
 // The blocks of a collective that only moves data, in packets.

@@ -75,13 +75,13 @@ class BlockTeam {
     if (!failed_) wait(counter, target, peer);
     return !failed_;
   }
-  // As waitAlone(), for a packet; what has come is `loaded`.
-  KOLO_DEVICE_CALL bool waitPacket(const Packet& packet, std::uint32_t number, LoadedPacket& loaded, int peer) {
-    const auto isThere = [&] { return (loaded = loadPacket(packet)).has(number); };
-    if (!failed_)
-      waitFor(
-          isThere, [&] { failIfLine(peer); }, peer);
-    return !failed_;
+  // As waitAlone(), for a packet. What has come; a packet without the number after a failure.
+  KOLO_DEVICE_CALL LoadedPacket waitPacket(const Packet& packet, std::uint32_t number, int peer) {
+    for (int i = 0; i < platform_.polls() && !failed_; ++i) {
+      if (const LoadedPacket loaded = loadPacket(packet); loaded.has(number)) return loaded;
+    }
+    if (!failed_) waitLong(AwaitedPacket{&packet, number}, peer);
+    return failed_ ? packetOf(0, ~number) : loadPacket(packet);
   }
 
   KOLO_DEVICE_CALL bool waitAtLeast(const Counter& counter, std::uint64_t target, int peer) {
@@ -170,42 +170,40 @@ class BlockTeam {
   KOLO_DEVICE BlockIndex index() const { return {platform_.thread(), platform_.threads()}; }
 
   KOLO_DEVICE void wait(const Counter& counter, std::uint64_t target, int peer) {
-    const auto isThere = [&] { return loadAcquire(counter) >= target; };
-    waitFor(
-        isThere, [&] { failIfPackets(peer); }, peer);
+    for (int i = 0; i < platform_.polls(); ++i) {
+      if (loadAcquire(counter) >= target) return;
+    }
+    waitLong(AwaitedCounter{&counter, target}, peer);
   }
-  // By calls of their own: they are not on the way of what does not wait long.
-  KOLO_DEVICE_CALL void failIfPackets(int peer) {
-    if (const Fault fault = packetsInstead(work_, peer); fault.kind != Fault::kNone) fail(fault);
-  }
-  KOLO_DEVICE_CALL void failIfLine(int peer) {
-    if (const Fault fault = lineInstead(work_, peer); fault.kind != Fault::kNone) fail(fault);
-  }
-  // instead(): fails, if the peer has opened this operation in the other of the two forms.
-  template <class IsThere, class Instead>
-  KOLO_DEVICE void waitFor(const IsThere& isThere, const Instead& instead, int peer) {
+
+  // What is awaited, and what the peer has done instead.
+  struct AwaitedCounter {
+    const Counter* counter;
+    std::uint64_t target;
+    KOLO_DEVICE bool isThere() const { return loadAcquire(*counter) >= target; }
+    KOLO_DEVICE static Fault instead(const Work& work, int peer) { return packetsInstead(work, peer); }
+  };
+  struct AwaitedPacket {
+    const Packet* packet;
+    std::uint32_t number;
+    KOLO_DEVICE bool isThere() const { return loadPacket(*packet).has(number); }
+    KOLO_DEVICE static Fault instead(const Work& work, int peer) { return otherHeader(work, peer); }
+  };
+  // The rest of a wait, apart from its first round: what does not wait long saves no registers for it.
+  template <class Awaited>
+  KOLO_APART void waitLong(const Awaited awaited, int peer) {
     typename Platform::WaitState state{};
     for (;;) {
-      for (int i = 0; i < platform_.polls(); ++i) {
-        if (isThere()) return;
-      }
-      const Fault fault = platform_.keepWaiting(peer, state);
+      Fault fault = platform_.keepWaiting(peer, state);
+      if (fault.kind == Fault::kNone) fault = departureOf(peer);
       // What has arrived counts, even if the communicator failed meanwhile: the operation may still be whole.
-      if (isThere()) return;
-      if (fault.kind != Fault::kNone) {
-        fail(fault);
-        return;
-      }
-      const Fault gone = departureOf(peer);
-      if (gone.kind != Fault::kNone && !isThere()) {
-        fail(gone);
-        return;
-      }
-      instead();
+      if (awaited.isThere()) return;
+      if (fault.kind == Fault::kNone) fault = Awaited::instead(work_, peer);
+      if (fault.kind != Fault::kNone) fail(fault);
+      else failed_ = loadRelaxed(work_.channel.fault->claimed) != 0;  // by another thread in spread()
       if (failed_) return;
-      if (loadRelaxed(work_.channel.fault->claimed) != 0) {  // by another thread in spread()
-        failed_ = true;
-        return;
+      for (int i = 0; i < platform_.polls(); ++i) {
+        if (awaited.isThere()) return;
       }
     }
   }

@@ -29,7 +29,7 @@
 //   bool waitAlone(counter, target, peer)  in such a body: as waitAtLeast, for the calling thread
 //   kPackets                               whether operations may go in packets; if so:
 //   void divide(count, body)               as spread(), without the barrier
-//   bool waitPacket(packet, number, loaded, peer)    as waitAlone(), for a packet, which it loads
+//   LoadedPacket waitPacket(packet, number, peer)    as waitAlone(), for a packet: what has come
 //   void fail(fault)                       by the leader or in such a body, before a sync
 //   void took(course)                      how the data of the operation goes
 //   void copy(dst, src, bytes, streaming), void reduce(ReduceArgs)   all threads call; no barrier inside

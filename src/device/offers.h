@@ -102,9 +102,9 @@ KOLO_DEVICE bool goesThroughSlots(const Work& work) {
 // Whether an operation goes in packets: all ranks know so without a header. The slots are for what the packets' movers
 // do not know: lists, scaled inputs, and blocks whose length only the pair knows.
 KOLO_DEVICE bool fitsPackets(const Work& work) {
-  const bool isPossible = work.channel.packetBytes != 0 && work.direct == Algorithm::kCount &&
-                          work.signature.algorithm == Algorithm::kOneShot && work.segments == nullptr &&
-                          !work.fold.scaled && work.header.pairsFromBytes == 0;
+  const bool isPossible = work.channel.packetBytes != 0 && work.ranks <= kMostFolded &&
+                          work.direct == Algorithm::kCount && work.signature.algorithm == Algorithm::kOneShot &&
+                          work.segments == nullptr && !work.fold.scaled && work.header.pairsFromBytes == 0;
   if (!isPossible) return false;
   const auto fits = [&](const Layout& layout, bool isDivided) {
     const int blocks = isDivided && layout.counts != nullptr ? work.ranks : 1;

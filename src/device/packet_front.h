@@ -13,8 +13,17 @@ namespace kolo::device {
 
 struct PacketFront {
   std::uint64_t signature, count, header;  // header: its number
+
+  KOLO_DEVICE bool operator==(const PacketFront& other) const {
+    return signature == other.signature && count == other.count && header == other.header;
+  }
 };
 inline constexpr int kFrontPackets = 3;
+
+// What this rank's header says to a peer in this operation.
+KOLO_DEVICE PacketFront frontTo(const Work& work, const Link& link) {
+  return {work.header.word, work.header.count, link.headers.announced + 1};
+}
 
 KOLO_DEVICE std::uint64_t frontWord(const PacketFront& front, int i) {
   return i == 0 ? front.signature : i == 1 ? front.count : front.header;
@@ -41,28 +50,36 @@ KOLO_DEVICE Fault mismatchWith(const Work& work, int peer, std::uint64_t signatu
   return {Fault::kMismatch, peer, signature, count, work.header.word, work.header.count};
 }
 
+// The front of the peer's next buffer; false: it has not come whole.
+KOLO_DEVICE bool readFront(const Link& link, PacketFront& front) {
+  const std::uint64_t number = link.packets.exchanged + 1;
+  const Packet* const packets = packetsFrom(link, number);
+  LoadedPacket loaded[kFrontPackets];
+  KOLO_UNROLLED
+  for (int i = 0; i < kFrontPackets; ++i) loaded[i] = loadPacket(packets[i]);  // [packet]
+  front = {loaded[0].data(), loaded[1].data(), loaded[2].data()};
+  return loaded[0].has(shortOf(number)) && loaded[1].has(shortOf(number)) && loaded[2].has(shortOf(number));
+}
+
 // Of a rank whose header of this operation is a line, and that waits for the peer: a fault, if the peer's header of the
 // same number has come in packets. One of another number is of a later operation, which the peer may be in already.
 KOLO_DEVICE Fault packetsInstead(const Work& work, int peer) {
   const Link& link = work.channel.links[peer];
-  const std::uint64_t number = link.packets.exchanged + 1;
-  const Packet* const packets = packetsFrom(link, number);
-  if (packets == nullptr || !isUnmet(link)) return {};
-  std::uint64_t words[kFrontPackets];
-  for (int i = 0; i < kFrontPackets; ++i) {
-    const LoadedPacket loaded = loadPacket(packets[i]);
-    if (!loaded.has(shortOf(number))) return {};
-    words[i] = loaded.data();
-  }
-  return words[2] == link.headers.met + 1 ? mismatchWith(work, peer, words[0], words[1]) : Fault{};
+  PacketFront front{};
+  if (link.packets.in[0] == nullptr || !isUnmet(link) || !readFront(link, front)) return {};
+  return front.header == link.headers.met + 1 ? mismatchWith(work, peer, front.signature, front.count) : Fault{};
 }
 
-// Of a rank whose operation is in packets: a fault, if the peer's header has come as a line.
-KOLO_DEVICE Fault lineInstead(const Work& work, int peer) {
+// Of a rank whose operation is in packets, and that waits for one of them: a fault, if the peer's header has come as a
+// line, or says something else than this rank's. What the peer then sends may not have the packet.
+KOLO_DEVICE Fault otherHeader(const Work& work, int peer) {
   const Link& link = work.channel.links[peer];
   const Header& line = lineOf(link, link.headers.met + 1);
-  if (loadAcquire(line.number) < link.headers.met + 1) return {};  // [header]
-  return mismatchWith(work, peer, line.signature & ~kWithChunk, line.count);
+  if (loadAcquire(line.number) >= link.headers.met + 1)  // [header]
+    return mismatchWith(work, peer, line.signature & ~kWithChunk, line.count);
+  PacketFront front{};
+  const bool isOther = readFront(link, front) && !(front == frontTo(work, link));
+  return isOther ? mismatchWith(work, peer, front.signature, front.count) : Fault{};
 }
 
 }  // namespace kolo::device

@@ -25,6 +25,7 @@
 #include <cstdint>
 
 #include "device/exchange.h"
+#include "device/folds.h"
 #include "device/headers.h"
 #include "device/host_device.h"
 #include "device/packet_front.h"
@@ -52,105 +53,145 @@ KOLO_DEVICE void putData(const Piece& piece, std::uint64_t begin, std::uint64_t 
   else storeBytes(piece.data + begin, data, static_cast<unsigned>(piece.bytes - begin));
 }
 
-// What this rank's header says to a peer in this operation.
-template <class Team>
-KOLO_DEVICE PacketFront frontTo(const Exchange<Team>& exchange, const Link& link) {
-  const Work& work = exchange.work();
-  return {work.header.word, work.header.count, link.headers.announced + 1};
-}
+// ---- the peers of an operation, or of a step of it: FoldLists::packets
 
-// A peer's buffer gets its front and the piece.
-template <class Team>
-KOLO_DEVICE_CALL void putPackets(Exchange<Team>& exchange, int peer, const ConstPiece& piece) {
-  const Link& link = exchange.linkTo(peer);
-  const std::uint64_t number = link.packets.exchanged + 1;
-  Packet* const packets = packetsTo(link, number);
-  const PacketFront front = frontTo(exchange, link);
-  const std::uint64_t count = packetsWritten(number, piece.bytes, exchange.work().channel.packetBytes);
-  exchange.team().divide(static_cast<int>(count), [&](int i) {
-    const std::uint64_t data = i < kFrontPackets
-                                   ? frontWord(front, i)
-                                   : packetData(piece, static_cast<std::uint64_t>(i - kFrontPackets) * kPacketData);
-    storePacket(packets[i], packetOf(data, shortOf(number)));  // [packet]
-  });
-}
-
-// The front of the peer's buffer, by one thread.
-template <class Team>
-KOLO_DEVICE void checkFront(Exchange<Team>& exchange, int peer) {
-  const Work& work = exchange.work();
-  const Link& link = exchange.linkTo(peer);
-  const std::uint64_t number = link.packets.exchanged + 1;
-  const Packet* const packets = packetsFrom(link, number);
-  std::uint64_t words[kFrontPackets];
-  KOLO_UNROLLED
-  for (int i = 0; i < kFrontPackets; ++i) {
-    LoadedPacket loaded;
-    if (!exchange.team().waitPacket(packets[i], shortOf(number), loaded, link.peer)) return;  // [packet]
-    words[i] = loaded.data();
-  }
-  const PacketFront mine = frontTo(exchange, link);
-  if (words[0] != mine.signature || words[1] != mine.count || words[2] != mine.header)
-    exchange.team().fail(mismatchWith(work, link.peer, words[0], words[1]));
-}
-
-// Takes the data of the buffers of peers [first, first + kPeersAtOnce) that there are, packet i of each: the loads wait
-// for each other once. pieceFrom(peer): where the data goes.
-inline constexpr int kPeersAtOnce = 4;
-template <class Team, class PeerAt, class PieceFrom>
-KOLO_DEVICE void takePacket(Exchange<Team>& exchange, int i, int first, int count, const PeerAt& peerAt,
-                            const PieceFrom& pieceFrom) {
-  const std::uint64_t begin = static_cast<std::uint64_t>(i) * kPacketData;
-  LoadedPacket loaded[kPeersAtOnce];
-  const auto isThere = [&](int k) { return first + k < count && begin < pieceFrom(peerAt(first + k)).bytes; };
-  const auto packetAt = [&](const Link& link) -> const Packet& {
-    return packetsFrom(link, link.packets.exchanged + 1)[kFrontPackets + i];
-  };
-  KOLO_UNROLLED
-  for (int k = 0; k < kPeersAtOnce; ++k) {
-    if (isThere(k)) loaded[k] = loadPacket(packetAt(exchange.linkTo(peerAt(first + k))));
-  }
-  KOLO_UNROLLED
-  for (int k = 0; k < kPeersAtOnce; ++k) {
-    if (!isThere(k)) continue;
-    const Link& link = exchange.linkTo(peerAt(first + k));
-    const std::uint32_t number = shortOf(link.packets.exchanged + 1);
-    if (!loaded[k].has(number) && !exchange.team().waitPacket(packetAt(link), number, loaded[k], link.peer))
-      return;  // [packet]
-    putData(pieceFrom(peerAt(first + k)), begin, loaded[k].data());
-  }
-}
-
-// Opens the operation towards `count` peers and carries it out: each gets pieceFor(peer), and pieceFrom(peer) gets what
-// it sends, both of at most Channel::packetBytes, or empty. All that is given has been read before anything is taken.
-// All threads; false after a failure. [packet] needs no order of anything but the words themselves.
+// Opens the operation, or a step of it, towards peerAt(i) for each i below `count`: each gets the front of a buffer.
+// pieceFor(peer) is going to follow, when it is put; pieceFrom(peer) gets what the peer sends, when it is taken. Both
+// are of at most Channel::packetBytes, or empty. All threads; false after a failure.
 template <class Team, class PeerAt, class PieceFor, class PieceFrom>
-KOLO_DEVICE bool exchangePackets(Exchange<Team>& exchange, int count, const PeerAt& peerAt, const PieceFor& pieceFor,
-                                 const PieceFrom& pieceFrom) {
-  Team& team = exchange.team();
+KOLO_DEVICE bool openPackets(Exchange<Team>& exchange, int count, const PeerAt& peerAt, const PieceFor& pieceFor,
+                             const PieceFrom& pieceFrom) {
   if (!settleAll(exchange, 0)) return false;
-  std::uint64_t longest = 0;
+  PacketPeer* const peers = exchange.team().lists().packets;
+  exchange.team().spread(count, [&](int i) {
+    const int peer = peerAt(i);
+    Link& link = exchange.linkTo(peer);
+    const std::uint64_t number = link.packets.exchanged + 1;
+    peers[i] = {.link = &link,
+                .in = packetsFrom(link, number),
+                .out = packetsTo(link, number),
+                .given = pieceFor(peer),
+                .taken = pieceFrom(peer),
+                .number = shortOf(number)};
+  });
+  exchange.team().divide(count * kFrontPackets, [&](int i) {
+    const PacketPeer& peer = peers[i / kFrontPackets];
+    const int word = i % kFrontPackets;
+    const std::uint64_t said = frontWord(frontTo(exchange.work(), *peer.link), word);
+    storePacket(peer.out[word], packetOf(said, peer.number));  // [packet]
+  });
+  return !exchange.failed();
+}
+
+// Peers [first, last) get what there is for them. Each has to get its part before the step is closed, an empty one too.
+template <class Team>
+KOLO_DEVICE_CALL void putPackets(Exchange<Team>& exchange, int first, int last) {
   KOLO_ROLLED
-  for (int i = 0; i < count; ++i) {
-    putPackets(exchange, peerAt(i), pieceFor(peerAt(i)));
-    const std::uint64_t bytes = pieceFrom(peerAt(i)).bytes;
+  for (int k = first; k < last; ++k) {
+    const PacketPeer& peer = exchange.team().lists().packets[k];
+    const std::uint64_t count = packetsWritten(peer.number, peer.given.bytes, exchange.work().channel.packetBytes);
+    exchange.team().divide(static_cast<int>(count) - kFrontPackets, [&](int i) {
+      const std::uint64_t data = packetData(peer.given, static_cast<std::uint64_t>(i) * kPacketData);
+      storePacket(peer.out[kFrontPackets + i], packetOf(data, peer.number));  // [packet]
+    });
+  }
+}
+
+// Takes packet i of peers [first, first + kPeersAtOnce), as far as they are below `last` and send as much: the loads
+// wait for each other once.
+inline constexpr int kPeersAtOnce = 4;
+template <class Team>
+KOLO_DEVICE void takePacket(Exchange<Team>& exchange, int i, int first, int last) {
+  const PacketPeer* const peers = exchange.team().lists().packets + first;
+  const std::uint64_t begin = static_cast<std::uint64_t>(i) * kPacketData;
+  const auto isSent = [&](int k) { return first + k < last && begin < peers[k].taken.bytes; };
+  LoadedPacket loaded[kPeersAtOnce];
+  KOLO_UNROLLED
+  for (int k = 0; k < kPeersAtOnce; ++k) {
+    if (isSent(k)) loaded[k] = loadPacket(peers[k].in[kFrontPackets + i]);  // [packet]
+  }
+  KOLO_UNROLLED
+  for (int k = 0; k < kPeersAtOnce; ++k) {
+    if (!isSent(k)) continue;
+    const PacketPeer& peer = peers[k];
+    if (!loaded[k].has(peer.number)) {
+      loaded[k] = exchange.team().waitPacket(peer.in[kFrontPackets + i], peer.number, peer.link->peer);  // [packet]
+      if (!loaded[k].has(peer.number)) return;
+    }
+    putData(peer.taken, begin, loaded[k].data());
+  }
+}
+
+// Takes what peers [first, last) send. All threads; a barrier has to follow.
+template <class Team>
+KOLO_DEVICE_CALL void takePackets(Exchange<Team>& exchange, int first, int last) {
+  std::uint64_t longest = 0;
+  for (int k = first; k < last; ++k) {
+    const std::uint64_t bytes = exchange.team().lists().packets[k].taken.bytes;
     longest = bytes > longest ? bytes : longest;
   }
-  team.sync();
-  team.divide(static_cast<int>((longest + kPacketData - 1) / kPacketData), [&](int i) {
+  exchange.team().divide(static_cast<int>((longest + kPacketData - 1) / kPacketData), [&](int i) {
     KOLO_ROLLED
-    for (int first = 0; first < count; first += kPeersAtOnce) takePacket(exchange, i, first, count, peerAt, pieceFrom);
+    for (int k = first; k < last; k += kPeersAtOnce) takePacket(exchange, i, k, last);
   });
-  team.divide(count, [&](int i) { checkFront(exchange, peerAt(i)); });
-  team.sync();
+}
+
+// Takes the front of a peer's buffer, and compares it with this rank's; by one thread.
+template <class Team>
+KOLO_DEVICE void checkFront(Exchange<Team>& exchange, const PacketPeer& peer) {
+  const Work& work = exchange.work();
+  PacketFront theirs{};
+  if (!readFront(*peer.link, theirs)) {
+    for (int i = 0; i < kFrontPackets; ++i) {
+      if (!exchange.team().waitPacket(peer.in[i], peer.number, peer.link->peer).has(peer.number)) return;  // [packet]
+    }
+    readFront(*peer.link, theirs);
+  }
+  if (!(theirs == frontTo(work, *peer.link)))
+    exchange.team().fail(mismatchWith(work, peer.link->peer, theirs.signature, theirs.count));
+}
+
+// Ends the step towards the first `count` peers. All threads; false after a failure. REQUIRES: what they send has been
+// taken, and what there is for them has been put.
+template <class Team>
+KOLO_DEVICE_CALL bool closePackets(Exchange<Team>& exchange, int count) {
+  const PacketPeer* const peers = exchange.team().lists().packets;
+  exchange.team().spread(count, [&](int i) { checkFront(exchange, peers[i]); });
   if (exchange.failed()) return false;
-  team.spread(count, [&](int i) {
-    Link& link = exchange.linkTo(peerAt(i));
+  exchange.team().spread(count, [&](int i) {
+    Link& link = *peers[i].link;
     ++link.packets.exchanged;
     ++link.headers.met;
     link.headers.sentBefore[++link.headers.announced % kHeaderLines] = static_cast<std::uint32_t>(link.sent);
   });
   return true;
+}
+
+// A whole step: all that is given has been read before anything is taken.
+template <class Team, class PeerAt, class PieceFor, class PieceFrom>
+KOLO_DEVICE bool exchangePackets(Exchange<Team>& exchange, int count, const PeerAt& peerAt, const PieceFor& pieceFor,
+                                 const PieceFrom& pieceFrom) {
+  if (!openPackets(exchange, count, peerAt, pieceFor, pieceFrom)) return false;
+  putPackets(exchange, 0, count);
+  exchange.team().sync();
+  takePackets(exchange, 0, count);
+  return closePackets(exchange, count);
+}
+
+// ---- data that is folded: it is put together in this rank's memory first
+
+template <class Team>
+KOLO_DEVICE unsigned char* unpackedFrom(const Exchange<Team>& exchange, int peer) {
+  return exchange.linkTo(peer).packets.unpacked;
+}
+// Folds what all peers have sent with this rank's own, in rank order.
+template <class Team>
+KOLO_DEVICE_CALL void foldUnpacked(Exchange<Team>& exchange, const ConstPiece& own, void* output) {
+  const Work& work = exchange.work();
+  const void** const inputs = exchange.team().lists().inputs;
+  exchange.team().spread(work.ranks,
+                         [&](int rank) { inputs[rank] = rank == work.rank ? own.data : unpackedFrom(exchange, rank); });
+  fold(exchange, &output, 1, inputs, work.ranks, work.rank, own.bytes, true, work.streaming);
 }
 
 }  // namespace kolo::device

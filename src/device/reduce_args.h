@@ -4,7 +4,12 @@
 
 #include <cstdint>
 
+#include "device/views.h"
+
 namespace kolo::device {
+
+struct Link;
+struct Packet;
 
 // The binary operations that exist as code. avg is kSum with a divisor; a pre-multiplied sum is kSum with a scale.
 enum class ReduceOp : std::uint8_t {
@@ -50,11 +55,22 @@ struct ReduceArgs {
   bool streaming = false;          // store past the caches (a hint; the caller need not fence)
 };
 
+// One peer in a step in packets (device/packets.h).
+struct PacketPeer {
+  Link* link;
+  const Packet* in;  // the buffers each way, and what has been put into them: their number
+  Packet* out;
+  ConstPiece given;  // goes to the peer
+  Piece taken;       // comes from it
+  std::uint32_t number;
+};
+
 // The operands of a fold of up to so many ranks' inputs. The threads of a team have them in common: of each thread's
 // own, a GPU would keep a copy for every thread that can run on it. What a thread writes into them the others read
 // after a barrier, and it is written again after another.
 inline constexpr int kMostFolded = 64;
 struct FoldLists {
+  PacketPeer packets[kMostFolded];  // of a step in packets
   const void* inputs[kMostFolded];
   void* outputs[kMostFolded];
   bool isPut[kMostFolded];  // of outputs: what is put there after the fold
