@@ -89,7 +89,8 @@ struct Row {
   // Of an algorithm of several steps.
   GridOf grid = GridOf::kNone;
   device::Algorithm along = device::Algorithm::kCount;  // of each step; kCount: for each axis the best
-  // Costs; null where there is no such form, or where an algorithm consists of steps.
+  // Costs; null where there is no such form, or where an algorithm consists of steps. Which collectives go in packets
+  // says hasPacketForm() of device/work.h.
   Cost (*staged)(device::Collective collective, double n, double size) = nullptr;
   Cost (*direct)(device::Collective collective, double n, double size) = nullptr;
   Cost (*packets)(device::Collective collective, double n, double size) = nullptr;
@@ -143,11 +144,13 @@ inline Cost exchangeAll(Collective collective, double n, double size, double ste
 inline Cost oneShot(Collective collective, double n, double size) { return exchangeAll(collective, n, size, 1); }
 inline Cost pairwise(Collective collective, double n, double size) { return exchangeAll(collective, n, size, n - 1); }
 // In packets, which are twice as long as their data. A byte that is folded is read, written and read on its way through
-// a slot; in packets the last two take twice as much, and it is unpacked before it is folded.
-inline Cost oneShotInPackets(Collective collective, double n, double size) {
-  const Cost cost = exchangeAll(collective, n, size, 1);
+// a slot; in packets the last two take twice as much, and it is unpacked before it is folded. cost: through slots.
+inline Cost inPackets(Collective collective, const Cost& cost) {
   const double more = device::isIn(collective, device::kReducing) ? 7.0 / 3 : 3.0 / 2;
-  return {1, more * cost.bytes, more * cost.ofAll, 0};
+  return {cost.steps, more * cost.bytes, more * cost.ofAll, 0};
+}
+inline Cost oneShotInPackets(Collective collective, double n, double size) {
+  return inPackets(collective, oneShot(collective, n, size));
 }
 inline Wire oneShotWire(Collective collective, const Shape& at, double size) {
   const bool isRooted = device::isIn(collective, device::kRooted);
@@ -158,6 +161,9 @@ inline Cost twoShot(Collective collective, double n, double size) {
   if (collective == Collective::kBroadcast) return {2, size * 6};
   if (collective == Collective::kReduce) return {2, size * 4};
   return {2, size * (2 + 4 * (n - 1) / n)};
+}
+inline Cost twoShotInPackets(Collective collective, double n, double size) {
+  return inPackets(collective, twoShot(collective, n, size));
 }
 inline Wire twoShotWire(Collective collective, const Shape& at, double size) {
   if (collective == Collective::kBarrier) return ofOne(2, at.others(), 64 * at.others());
@@ -236,6 +242,9 @@ inline Cost tree(Collective collective, double n, double size) {
   if (hasBlocksAtRoot(collective)) return {log, whole * 4, whole * (2 * log + 2)};
   return {log, size * (2 * log + 2)};
 }
+inline Cost treeInPackets(Collective collective, double n, double size) {
+  return inPackets(collective, tree(collective, n, size));
+}
 inline Wire treeWire(Collective collective, const Shape& at, double size) {
   const double log = levels(at.n), hostLog = levels(at.hosts);
   switch (collective) {
@@ -313,6 +322,7 @@ inline constexpr Row kCatalogue[] = {
      .inSlices = true,
      .staged = costs::twoShot,
      .direct = costs::twoShotDirect,
+     .packets = costs::twoShotInPackets,
      .wire = costs::twoShotWire},
     {.algorithm = device::Algorithm::kRing,
      .name = "ring",
@@ -359,6 +369,7 @@ inline constexpr Row kCatalogue[] = {
      .renumbers = setOf(kAllReduce, kReduce, kBroadcast, kBarrier),
      .steps = setOf(kAllReduce, kBroadcast),
      .staged = costs::tree,
+     .packets = costs::treeInPackets,
      .wire = costs::treeWire},
     {.algorithm = device::Algorithm::kPairwise,
      .name = "pairwise",

@@ -48,7 +48,7 @@ KOLO_DEVICE_CALL void executeStaged(device::Exchange<Team>& exchange, device::Op
     case Algorithm::kBiring: runRing(exchange, true, met); break;
     case Algorithm::kRecursive: runRecursive(exchange, met); break;
     case Algorithm::kBruck: runBruck(exchange, met); break;
-    case Algorithm::kTree: runTree(exchange, met); break;
+    case Algorithm::kTree: runTree(exchange, opening, met); break;
     case Algorithm::kDoubleTree: runDoubleTree(exchange, met); break;
     case Algorithm::kHierarchical:
     case Algorithm::kMeshRing:  // of several steps: execute()

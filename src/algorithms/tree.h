@@ -6,6 +6,7 @@
 #include "device/exchange.h"
 #include "device/folds.h"
 #include "device/headers.h"
+#include "device/packets.h"
 #include "device/slots.h"
 
 namespace kolo::algorithms {
@@ -30,15 +31,13 @@ class Binomial {
   int place_;
 };
 
-// One chunk towards the root of a tree: own input and the children's partial results, folded in that order, go to the
-// parent; at the root, whose parent is -1, they are the result. ranks: that the result is of.
-// eachChild(visit) calls visit(rank, ranks that its result is of) for each child, the same at each call.
-template <class Team, class EachChild>
-KOLO_DEVICE void passUp(device::Exchange<Team>& exchange, device::Range chunk, int parent, int ranks, bool streaming,
-                        const EachChild& eachChild) {
+// One chunk towards the root of a tree: own input and the children's partial results, folded in that order. ranks: that
+// the result is of; isLast: it is the root's. eachChild(visit) calls visit(rank, ranks that its result is of) for each
+// child, the same at each call. inputFrom(child): where that result is; outputAt(): where the fold goes.
+template <class Team, class EachChild, class InputFrom, class OutputAt>
+KOLO_DEVICE void foldUp(device::Exchange<Team>& exchange, device::Range chunk, int ranks, bool isLast, bool streaming,
+                        const EachChild& eachChild, const InputFrom& inputFrom, const OutputAt& outputAt) {
   const device::Work& work = exchange.work();
-  const std::uint64_t bytes = exchange.bytesOf(chunk.count);
-  const bool isRoot = parent < 0;
   device::FoldLists& lists = exchange.team().lists();
   int count = 0;
   const auto add = [&](const void* input, int ofRanks) {
@@ -50,12 +49,23 @@ KOLO_DEVICE void passUp(device::Exchange<Team>& exchange, device::Range chunk, i
   };
   exchange.team().sync();  // the last chunk's fold has ended
   add(work.input(chunk).data, 1);
-  eachChild([&](int child, int ofRanks) { add(awaitSlot(exchange, child), ofRanks); });
-  void* output = isRoot ? work.output(chunk).data : acquireSlot(exchange, parent);
+  eachChild([&](int child, int ofRanks) { add(inputFrom(child), ofRanks); });
+  void* output = outputAt();
   exchange.team().sync();
-  fold(exchange, &output, 1, lists.inputs, count, 0, bytes, isRoot, isRoot && streaming, {lists.weights, ranks});
+  fold(exchange, &output, 1, lists.inputs, count, 0, exchange.bytesOf(chunk.count), isLast, isLast && streaming,
+       {lists.weights, ranks});
+}
+
+// The same through slots: the fold goes to the parent; at the root, whose parent is -1, it is the result.
+template <class Team, class EachChild>
+KOLO_DEVICE void passUp(device::Exchange<Team>& exchange, device::Range chunk, int parent, int ranks, bool streaming,
+                        const EachChild& eachChild) {
+  const bool isRoot = parent < 0;
+  foldUp(
+      exchange, chunk, ranks, isRoot, streaming, eachChild, [&](int child) { return awaitSlot(exchange, child); },
+      [&] { return isRoot ? exchange.work().output(chunk).data : acquireSlot(exchange, parent); });
   tellAlone(exchange, [&] {
-    if (!isRoot) publish(exchange, exchange.linkTo(parent), bytes);
+    if (!isRoot) publish(exchange, exchange.linkTo(parent), exchange.bytesOf(chunk.count));
     eachChild([&](int child, int) { release(exchange, exchange.linkTo(child)); });
   });
 }
@@ -101,6 +111,53 @@ class Tree {
       exchange_.team().sync();
       down(chunk, work_.output(chunk));
     });
+  }
+
+  // All-reduce, reduce and broadcast in packets, in one step with the neighbours: partial results go up to the parent,
+  // and results down to the children.
+  KOLO_DEVICE_CALL void inPackets() {
+    using device::Collective, device::ConstPiece, device::Piece;
+    const Collective collective = work_.signature.collective;
+    const bool goesUp = device::isIn(collective, device::kReducing), goesDown = collective != Collective::kReduce;
+    const bool isRoot = place_ == 0;
+    const device::Range all = work_.sendLayout.block(0);
+    const ConstPiece input = work_.input(all);
+    const Piece output = work_.output(all);
+    int children = 0;
+    binomial_.eachChild([&](int) { ++children; });
+    const int peers = isRoot ? children : children + 1;  // the parent behind the children
+    // What goes up: of a leaf, its input.
+    const Piece folded = isRoot ? output : Piece{unpackedFrom(exchange_, parent()), input.bytes};
+    const ConstPiece up = children == 0 ? input : ConstPiece(folded);
+    const ConstPiece down = goesUp || !isRoot ? ConstPiece(output) : input;
+
+    const auto peerAt = [&](int i) { return i < children ? rankAt(place_ + (1 << i)) : parent(); };
+    const auto isParent = [&](int peer) { return !isRoot && peer == parent(); };
+    const auto pieceFor = [&](int peer) {
+      if (isParent(peer)) return goesUp ? up : ConstPiece{};
+      return goesDown ? down : ConstPiece{};
+    };
+    const auto pieceFrom = [&](int peer) {
+      if (isParent(peer)) return goesDown ? output : Piece{};
+      return goesUp ? Piece{unpackedFrom(exchange_, peer), input.bytes} : Piece{};
+    };
+    if (!openPackets(exchange_, peers, peerAt, pieceFor, pieceFrom)) return;
+    if (goesUp && children != 0) {
+      takePackets(exchange_, 0, children);
+      foldUp(
+          exchange_, all, binomial_.subtreeOf(place_), isRoot, false, eachBelow(),
+          [&](int child) { return unpackedFrom(exchange_, child); }, [&] { return folded.data; });
+      exchange_.team().sync();
+      if (exchange_.failed()) return;
+    }
+    putPackets(exchange_, children, peers);
+    exchange_.team().sync();  // it has been read, and may lie where the output does
+    takePackets(exchange_, children, peers);
+    exchange_.team().sync();
+    if (exchange_.failed()) return;
+    putPackets(exchange_, 0, children);
+    if (isRoot && !goesUp) copy(exchange_, output, input, work_.streaming);
+    closePackets(exchange_, peers);
   }
 
   // Up: own block first, then the children's subtrees in rising order, which is the order of places.
@@ -186,9 +243,13 @@ class Tree {
 
   // One chunk towards the root: own input and the children's sums, in rising order of places.
   KOLO_DEVICE_CALL void up(device::Range chunk) {
-    passUp(exchange_, chunk, place_ == 0 ? -1 : parent(), binomial_.subtreeOf(place_), false, [&](auto visit) {
+    passUp(exchange_, chunk, place_ == 0 ? -1 : parent(), binomial_.subtreeOf(place_), false, eachBelow());
+  }
+  // Visits the children, with the number of ranks that the result of each is of.
+  KOLO_DEVICE auto eachBelow() const {
+    return [this](auto visit) {
       binomial_.eachChild([&](int child) { visit(rankAt(child), binomial_.subtreeOf(child)); });
-    });
+    };
   }
 
   device::Exchange<Team>& exchange_;
@@ -199,7 +260,7 @@ class Tree {
 };
 
 template <class Team>
-KOLO_DEVICE_CALL void runTree(device::Exchange<Team>& exchange, bool met) {
+KOLO_DEVICE_CALL void runTree(device::Exchange<Team>& exchange, device::Opening opening, bool met) {
   using device::Collective;
   const device::Work& work = exchange.work();
   const bool rooted =
@@ -208,6 +269,9 @@ KOLO_DEVICE_CALL void runTree(device::Exchange<Team>& exchange, bool met) {
   if (work.signature.collective == Collective::kBarrier) {
     tree.barrier();
     return;
+  }
+  if constexpr (Team::kPackets) {
+    if (opening == device::Opening::kInPackets) return tree.inPackets();
   }
   const auto eachNeighbour = [&](auto visit) { tree.eachNeighbour(visit); };
   runWith(exchange, met, eachNeighbour, [&] {

@@ -1,6 +1,6 @@
 // two-shot through staging: blocks small enough to stay in the caches go through the slots; inside each block every
-// rank reduces one slice from all inputs and hands it to all. The zero-copy form is in direct.h. A barrier has no data:
-// all tell a root, which tells all.
+// rank reduces one slice from all inputs and hands it to all. Small operations of a GPU go in packets, in two steps
+// likewise. The zero-copy form is in direct.h. A barrier has no data: all tell a root, which tells all.
 #pragma once
 
 #include "algorithms/direct.h"
@@ -8,6 +8,7 @@
 #include "device/exchange.h"
 #include "device/folds.h"
 #include "device/headers.h"
+#include "device/packets.h"
 #include "device/peers_at_once.h"
 #include "device/slots.h"
 
@@ -69,6 +70,31 @@ KOLO_DEVICE_CALL void runTwoShotStaged(device::Exchange<Team>& exchange, device:
   }
 }
 
+// The same in packets: the slices of the inputs, and then those of the result.
+template <class Team>
+KOLO_DEVICE_CALL void packetTwoShot(device::Exchange<Team>& exchange) {
+  const device::Work& work = exchange.work();
+  const int peers = work.ranks - 1;
+  const bool toAll = work.signature.collective == device::Collective::kAllReduce, isRoot = work.rank == work.root;
+  const std::uint64_t total = work.sendLayout.block(0).count;
+  const auto slice = [&](int rank) { return device::alignedPart(total, work.ranks, rank, work.grain()); };
+  const device::ConstPiece own = work.input(slice(work.rank));
+  const auto peerAt = [&](int i) { return exchange.peerAt(i); };
+  const auto inputFor = [&](int peer) { return device::ConstPiece(work.input(slice(peer))); };
+  const auto inputFrom = [&](int peer) { return device::Piece{unpackedFrom(exchange, peer), own.bytes}; };
+  if (!exchangePackets(exchange, peers, peerAt, inputFor, inputFrom)) return;
+
+  // What goes to a root alone is folded where the root's own part of it lies.
+  unsigned char* const result =
+      toAll || isRoot ? work.output(slice(work.rank)).data : unpackedFrom(exchange, work.root);
+  if (own.bytes != 0) foldUnpacked(exchange, own, result);
+  const auto resultFor = [&](int peer) {
+    return device::ConstPiece{result, toAll || peer == work.root ? own.bytes : 0};
+  };
+  const auto resultFrom = [&](int peer) { return toAll || isRoot ? work.output(slice(peer)) : device::Piece{}; };
+  exchangePackets(exchange, peers, peerAt, resultFor, resultFrom);
+}
+
 // The ranks other than the root meet each other. REQUIRES: they have met the root.
 template <class Team>
 KOLO_DEVICE_CALL bool meetBesidesRoot(device::Exchange<Team>& exchange) {
@@ -122,6 +148,36 @@ KOLO_DEVICE_CALL void runTwoShotBroadcast(device::Exchange<Team>& exchange, bool
   }
 }
 
+// The same in packets.
+template <class Team>
+KOLO_DEVICE_CALL void packetTwoShotBroadcast(device::Exchange<Team>& exchange) {
+  const device::Work& work = exchange.work();
+  const bool isRoot = work.rank == work.root;
+  const int slices = work.ranks - 1, mine = device::ringRank(work.rank, -work.root - 1, work.ranks);
+  const std::uint64_t total = work.sendLayout.block(0).count;
+  // Slice i goes to the i-th rank behind the root.
+  const auto rankOf = [&](int i) { return device::ringRank(work.root, i + 1, work.ranks); };
+  const auto slice = [&](int rank) {
+    return device::alignedPart(total, slices, device::ringRank(rank, -work.root - 1, work.ranks), work.grain());
+  };
+  const auto outputFrom = [&](int rank) { return work.output(slice(rank)); };
+  if (isRoot) {
+    const auto inputFor = [&](int peer) { return device::ConstPiece(work.input(slice(peer))); };
+    const auto nothing = [](int) { return device::Piece{}; };
+    if (!exchangePackets(exchange, slices, rankOf, inputFor, nothing)) return;
+    copy(exchange, work.output({0, total}), work.input({0, total}), work.streaming);
+    return;
+  }
+  const device::ConstPiece own(outputFrom(work.rank));
+  const auto root = [&](int) { return work.root; };
+  const auto nothing = [](int) { return device::ConstPiece{}; };
+  const auto fromRoot = [&](int) { return outputFrom(work.rank); };
+  if (!exchangePackets(exchange, 1, root, nothing, fromRoot)) return;
+  const auto peerAt = [&](int i) { return rankOf(device::ringRank(mine, i + 1, slices)); };
+  exchangePackets(
+      exchange, slices - 1, peerAt, [&](int) { return own; }, outputFrom);
+}
+
 // Header lines only. The root goes on first.
 template <class Team>
 KOLO_DEVICE_CALL void runTwoShotBarrier(device::Exchange<Team>& exchange) {
@@ -136,6 +192,13 @@ KOLO_DEVICE_CALL void runTwoShotBarrier(device::Exchange<Team>& exchange) {
 
 template <class Team>
 KOLO_DEVICE_CALL void runTwoShot(device::Exchange<Team>& exchange, device::Opening opening, bool met) {
+  if constexpr (Team::kPackets) {
+    if (opening == device::Opening::kInPackets) {
+      if (exchange.work().signature.collective == device::Collective::kBroadcast) packetTwoShotBroadcast(exchange);
+      else packetTwoShot(exchange);
+      return;
+    }
+  }
   switch (exchange.work().signature.collective) {
     case device::Collective::kBroadcast: runTwoShotBroadcast(exchange, met); break;
     case device::Collective::kBarrier: runTwoShotBarrier(exchange); break;

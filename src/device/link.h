@@ -16,10 +16,9 @@
 //    that the first chunk of the operation has been put. The receiver's header k shows that it has taken all that was
 //    put before the sender's header k. So an operation in which chunks for half of the slots come from a peer needs no
 //    head: whoever waits for one of them has announced the next operation's header, or has a slot for its first chunk.
-//  - An operation in packets (device/packets.h) has a number among the headers of the pair, and no header line: its
-//  front
+//  - A step in packets (device/packets.h) has a number among the headers of the pair, and no header line: its front
 //    says what the line would. Such a header shows nothing of chunks, for it orders nothing; the slots are used as if
-//    there had been no such operation.
+//    there had been no such step.
 //  - A mirror is the state that the peer's memory is to have: nothing of it is written again before the peer has shown,
 //    by a credit or a header, that it has seen it. So a request may be carried out late, or twice.
 #pragma once

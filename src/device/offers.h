@@ -103,9 +103,15 @@ KOLO_DEVICE bool goesThroughSlots(const Work& work) {
 // do not know: lists, scaled inputs, and blocks whose length only the pair knows.
 KOLO_DEVICE bool fitsPackets(const Work& work) {
   const bool isPossible = work.channel.packetBytes != 0 && work.ranks <= kMostFolded &&
-                          work.direct == Algorithm::kCount && work.signature.algorithm == Algorithm::kOneShot &&
+                          work.direct == Algorithm::kCount &&
+                          hasPacketForm(work.signature.algorithm, work.signature.collective) &&
                           work.segments == nullptr && !work.fold.scaled && work.header.pairsFromBytes == 0;
   if (!isPossible) return false;
+  if (work.signature.algorithm == Algorithm::kTwoShot) {  // slices, of which the first is the longest
+    const int slices = work.signature.collective == Collective::kBroadcast ? work.ranks - 1 : work.ranks;
+    const Range first = alignedPart(work.sendLayout.block(0).count, slices, 0, work.grain());
+    return work.bytesOf(first.count) <= work.channel.packetBytes;
+  }
   const auto fits = [&](const Layout& layout, bool isDivided) {
     const int blocks = isDivided && layout.counts != nullptr ? work.ranks : 1;
     for (int i = 0; i < blocks; ++i) {

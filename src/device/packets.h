@@ -2,23 +2,24 @@
 // no fence, and no signal behind the data: a rank waits once, for the data itself. Twice the bytes go over the links. A
 // link of packets goes through mapped memory.
 //
-// Each pair of ranks that would exchange headers fills a buffer of the other one's memory instead. The buffer begins
-// with a front, which says what the header would, so that ranks that called different things learn so (packet_front.h).
+// An operation has one step or two. In a step each pair of ranks that would exchange headers fills a buffer of the
+// other one's memory instead. The buffer begins with a front, which says what the header would, so that ranks that
+// called different things learn so (packet_front.h). Data follows both ways, one way, or none does. In a tree what a
+// rank gives its children may be made of what they gave it.
 //
 // Invariants
 //  - The buffers that a pair exchanges are numbered 1, 2, 3, ... on both sides alike, each way as many; buffer k lies
-//  in
-//    place k % kPacketBuffers. The memory holds nothing but packets, and zeros at first.
-//  - A rank ends an operation when it has taken the peer's buffer, its front at least. So it fills buffer k only after
-//  it
-//    has taken the peer's buffer k - 1, whose packets the peer wrote after all of its threads had taken buffer k - 2.
-//    Two places are enough: what is overwritten has been taken.
-//    The order of the peer's loads and its next packets is not the memory model's, for nothing is released: a thread
-//    writes them behind a barrier behind the polling loops of all threads, and none of these ends before it has loaded
-//    the number that it awaits. A load that took what is written later would depend on itself.
+//    in place k % kPacketBuffers. The memory holds nothing but packets, and zeros at first.
+//  - A rank writes the fronts of a step before it waits for anything of the step. So ranks that called different things
+//    see each other's fronts, whatever data they wait for.
+//  - A rank ends a step when it has taken each peer's buffer, its front at least, though it may have nothing else to
+//    take. So it fills buffer k only after it has taken the front of the peer's buffer k - 1, which the peer wrote
+//    after all of its threads had taken buffer k - 2. Two places are enough: what is overwritten has been taken. The
+//    order of the peer's loads and its next packets is not the memory model's, for nothing is released: a thread writes
+//    them behind a barrier behind the polling loops of all threads, and none of these ends before it has loaded the
+//    number that it awaits. A load that took what is written later would depend on itself.
 //  - The low 32 bits of the number tell buffers apart, for every kCleanEvery buffers both places are filled to their
-//  end.
-//    So no packet is older than that by the time its number comes again.
+//    end, by a rank that gives nothing too. So no packet is older than that by the time its number comes again.
 //    tests/unit/packet_model_test.cc tries all interleavings.
 #pragma once
 
@@ -55,6 +56,17 @@ KOLO_DEVICE void putData(const Piece& piece, std::uint64_t begin, std::uint64_t 
 
 // ---- the peers of an operation, or of a step of it: FoldLists::packets
 
+template <class Team>
+KOLO_DEVICE_CALL void putFronts(Exchange<Team>& exchange, int count) {
+  const PacketPeer* const peers = exchange.team().lists().packets;
+  exchange.team().divide(count * kFrontPackets, [&](int i) {
+    const PacketPeer& peer = peers[i / kFrontPackets];
+    const int word = i % kFrontPackets;
+    const std::uint64_t said = frontWord(frontTo(exchange.work(), *peer.link), word);
+    storePacket(peer.out[word], packetOf(said, peer.number));  // [packet]
+  });
+}
+
 // Opens the operation, or a step of it, towards peerAt(i) for each i below `count`: each gets the front of a buffer.
 // pieceFor(peer) is going to follow, when it is put; pieceFrom(peer) gets what the peer sends, when it is taken. Both
 // are of at most Channel::packetBytes, or empty. All threads; false after a failure.
@@ -74,12 +86,7 @@ KOLO_DEVICE bool openPackets(Exchange<Team>& exchange, int count, const PeerAt& 
                 .taken = pieceFrom(peer),
                 .number = shortOf(number)};
   });
-  exchange.team().divide(count * kFrontPackets, [&](int i) {
-    const PacketPeer& peer = peers[i / kFrontPackets];
-    const int word = i % kFrontPackets;
-    const std::uint64_t said = frontWord(frontTo(exchange.work(), *peer.link), word);
-    storePacket(peer.out[word], packetOf(said, peer.number));  // [packet]
-  });
+  putFronts(exchange, count);
   return !exchange.failed();
 }
 

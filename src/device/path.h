@@ -89,7 +89,7 @@ enum class Opening : std::uint8_t {
   kSends,        // posts headers that tell of what it has put into slots; awaits headers for what the others sent
   kMeets,        // posts headers and awaits those of the others (with a root: of the root)
   kOwes,         // posts such headers; those of the others are checked in a later call
-  kInPackets     // posts no header: the packets with its data say what the header would
+  kInPackets     // posts no header: the first packets to a peer say what the header would
 };
 
 // Whether the algorithm posts the headers itself, together with the first chunks that it sends.
@@ -108,8 +108,8 @@ struct OpeningFacts {
 
 // A rank that sends before it reads headers waits once only, which counts most where ranks share cores.
 KOLO_DEVICE constexpr Opening openingOf(const OpeningFacts& facts) {
-  if (!facts.meets) return Opening::kByAlgorithm;
   if (facts.fitsPackets) return Opening::kInPackets;
+  if (!facts.meets) return Opening::kByAlgorithm;
   if (!facts.goesThroughSlots) return Opening::kMeets;
   if (facts.gets) return Opening::kSends;
   return facts.defersChecks ? Opening::kOwes : Opening::kMeets;

@@ -91,6 +91,13 @@ inline constexpr std::uint32_t kGivesAndTakes = sets::where([](const auto& row) 
 // All data goes from or to the root, so other ranks need not meet. An algorithm that relays picks its own neighbours.
 inline constexpr std::uint32_t kMeetsRootOnly = kRooted & ~kReducing;
 
+// Whether an algorithm can carry out a collective in packets (device/packets.h).
+KOLO_DEVICE constexpr bool hasPacketForm(Algorithm algorithm, Collective collective) {
+  constexpr std::uint32_t kWhole = setOf(Collective::kAllReduce, Collective::kReduce, Collective::kBroadcast);
+  if (algorithm == Algorithm::kOneShot) return isIn(collective, kMoving);
+  return (algorithm == Algorithm::kTwoShot || algorithm == Algorithm::kTree) && isIn(collective, kWhole);
+}
+
 // What must be the same on all ranks, in one word of the header.
 struct Signature {
   Collective collective = Collective::kBarrier;

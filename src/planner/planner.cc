@@ -169,13 +169,13 @@ double predictFormUs(Algorithm algorithm, Form form, const Query& query, const M
 }  // namespace
 
 bool goesInPackets(Algorithm algorithm, const Query& query, const Machine& machine) {
-  const algorithms::Row& row = rowOf(algorithm);
-  const bool isPossible = row.packets != nullptr && machine.packetBytes != 0 && machine.ranks > 1 && query.bytes != 0 &&
-                          query.countsKnown && !query.isList && query.reduction != kPreMulSum;
-  if (!isPossible) return false;
-  const std::uint64_t channels = static_cast<std::uint64_t>(channelsFor(algorithm, query, machine));
-  return query.bytes / channels <= machine.packetBytes && predictFormUs(algorithm, Form::kPackets, query, machine) <
-                                                              predictFormUs(algorithm, Form::kSlots, query, machine);
+  const bool isPossible = device::hasPacketForm(algorithm, query.collective) && machine.packetBytes != 0 &&
+                          machine.ranks > 1 && query.bytes != 0 && query.countsKnown && !query.isList &&
+                          query.reduction != kPreMulSum;
+  const int pieces = channelsFor(algorithm, query, machine) * (rowOf(algorithm).inSlices ? machine.ranks : 1);
+  const auto us = [&](Form form) { return predictFormUs(algorithm, form, query, machine); };
+  return isPossible && query.bytes / static_cast<std::uint64_t>(pieces) <= machine.packetBytes &&
+         us(Form::kPackets) < us(Form::kSlots);
 }
 
 double predictUs(Algorithm algorithm, bool direct, const Query& query, const Machine& machine) {

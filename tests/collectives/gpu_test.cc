@@ -59,10 +59,14 @@ void inPackets(int ranks, bool resident) {
     for (int i = koloCollectiveAllReduce; i <= koloCollectiveScatter; ++i) {
       const auto collective = static_cast<koloCollective_t>(i);
       for (int time = 0; time < 3; ++time) {
-        const std::vector<std::string>& others = algorithmsFor(collective);
-        const bool isOther = chance(batch.random(), 0.3);
-        const std::string& other = others[pick(batch.random(), 0, others.size() - 1)];
-        Wanted wanted = gpuWanted(collective, isOther ? other : "one_shot", ranks, batch.random());
+        std::vector<std::string> algorithms = algorithmsFor(collective);
+        // Mostly those that go in packets, all or some of their collectives.
+        const auto isOther = [](const std::string& name) {
+          return name != "one_shot" && name != "two_shot" && name != "tree";
+        };
+        if (!chance(batch.random(), 0.3)) std::erase_if(algorithms, isOther);
+        const std::string& algorithm = algorithms[pick(batch.random(), 0, algorithms.size() - 1)];
+        Wanted wanted = gpuWanted(collective, algorithm, ranks, batch.random());
         const bool mayDiffer = collective == koloCollectiveAllGather || collective == koloCollectiveReduceScatter;
         if (mayDiffer && chance(batch.random(), 0.3)) wanted.vector = true;
         wanted.count = pick(batch.random(), 1, chance(batch.random(), 0.2) ? 20'000 : 600);

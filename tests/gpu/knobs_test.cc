@@ -110,6 +110,24 @@ TEST_CASE("S0.1 on GPUs the log says what goes in packets, and what does not", "
   CHECK(linesOf(said, "all_reduce: one_shot", "3 x 50000 int32, sum") == 3);
 }
 
+TEST_CASE("S0.1 on GPUs two-shots and trees go in packets, as long as their pieces fit", "[mock][knobs]") {
+  const MockScene scene(mockFor(3));
+  const std::string algorithm = GENERATE("two_shot", "tree");
+  Ranks ranks({0, 0, 0});
+  const std::string said = writtenAtDebugLevelBy([&] {
+    ranks.run([&](Self& self) {
+      const DeviceBuffer values(50'000, 0);
+      const CudaStream stream(0);
+      ranks.together();
+      EXPECT_OK(self, koloCommSetAlgorithm(self.comm, ("all_reduce:" + algorithm).c_str()));
+      for (const std::size_t count : {256u, 50'000u}) reduceOnes(self, count, koloSum, values, stream);
+    });
+  });
+  INFO(said);
+  CHECK(linesOf(said, "all_reduce: " + algorithm + " in packets", "3 x 256 int32, sum") == 3);
+  CHECK(linesOf(said, "all_reduce: " + algorithm + " in packets", "3 x 50000 int32, sum") == 0);
+}
+
 TEST_CASE("S0.1 on GPUs an algorithm is forbidden by ranks, elements and reduction", "[device][knobs]") {
   const DeviceScene scene(mockFor(2));
   Ranks ranks(oneDevice(2));

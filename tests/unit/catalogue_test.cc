@@ -144,4 +144,18 @@ TEST_CASE("catalogue: device code knows which algorithms let all ranks meet") {
   }
 }
 
+TEST_CASE("catalogue: what goes in packets has a cost, and is an algorithm's collective") {
+  for (const algorithms::Row& row : algorithms::kCatalogue) {
+    INFO(row.name);
+    bool hasForm = false;
+    for (int i = 0; i < koloNumCollectives; ++i) {
+      const auto collective = static_cast<device::Collective>(i);
+      if (!device::hasPacketForm(row.algorithm, collective)) continue;
+      hasForm = true;
+      CHECK(row.serves(collective));
+    }
+    CHECK(hasForm == (row.packets != nullptr));
+  }
+}
+
 }  // namespace

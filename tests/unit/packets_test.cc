@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -18,6 +19,8 @@ namespace {
 constexpr std::uint64_t kMostBytes = 256;
 constexpr std::uint64_t kBufferPackets = packetsFor(kMostBytes);
 constexpr int kInts = 50;
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 class YieldingOwner final : public executor::LinkOwner {
  public:
@@ -94,8 +97,6 @@ class Party {
   const Inbox& inbox(int reader, int writer) { return inboxes_[at(reader * ranks_ + writer)]; }
 
  private:
-  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
   void connect(int rank, int peer) {
     Inbox& mine = inboxes_[at(rank * ranks_ + peer)];
     Inbox& theirs = inboxes_[at(peer * ranks_ + rank)];
@@ -210,6 +211,115 @@ TEST_CASE("packets: a root gives its data and takes nothing but the others' fron
   }
   CHECK(party.link(kRoot, 0).packets.exchanged == 4);
   CHECK(party.link(0, 1).packets.exchanged == 0);
+}
+
+// An operation on bytes.
+struct Call {
+  Collective collective;
+  Algorithm algorithm;
+  int root, bytes;
+};
+void describe(Party& party, int rank, const Call& call, const unsigned char* from, unsigned char* to) {
+  Work& work = party.describe(rank, call.collective, nullptr, nullptr);
+  work.signature.algorithm = call.algorithm;
+  work.signature.datatype = koloUint8;
+  work.root = call.root;
+  work.signature.root = static_cast<std::uint32_t>(call.root);
+  work.header.word = work.signature.pack();
+  work.header.count = work.sendLayout.count = work.recvLayout.count = static_cast<std::uint64_t>(call.bytes);
+  work.elementBytes = 1;
+  work.send = from;
+  work.recv = to;
+}
+
+constexpr std::size_t kRoom = 280;  // of a buffer, with what lies around it
+using Bytes = std::array<unsigned char, kRoom>;
+
+// What the buffer of a rank that has an output holds afterwards.
+Bytes expectedOf(const Call& call, const std::vector<Bytes>& inputs, std::size_t offset, const Bytes& before) {
+  Bytes expected = before;
+  for (std::size_t i = offset; i < offset + static_cast<std::size_t>(call.bytes); ++i) {
+    unsigned sum = 0;
+    for (const Bytes& input : inputs) sum += input[i];
+    const bool isMoved = call.collective == Collective::kBroadcast;
+    expected[i] = static_cast<unsigned char>(isMoved ? inputs[static_cast<std::size_t>(call.root)][i] : sum);
+  }
+  return expected;
+}
+
+TEST_CASE("packets: two-shots and trees of any length and root, in place and not", "[threads]") {
+  const int ranks = GENERATE(2, 3, 5, 8);
+  Party party(ranks);
+  std::mt19937 random(static_cast<unsigned>(ranks));
+  const auto below = [&](int end) { return static_cast<int>(random() % static_cast<unsigned>(end)); };
+  (void)executor::takeMostSignals();
+  for (int round = 0; round < 30; ++round) {
+    const Call call{std::array{Collective::kAllReduce, Collective::kReduce, Collective::kBroadcast}[at(below(3))],
+                    std::array{Algorithm::kOneShot, Algorithm::kTwoShot, Algorithm::kTree}[at(below(3))], below(ranks),
+                    below(3) == 0 ? below(9) : below(257)};
+    const std::size_t offset = at(below(16));
+    const bool inPlace = below(2) == 0;
+    std::vector<Bytes> inputs(at(ranks)), outputs(at(ranks));
+    for (int rank = 0; rank < ranks; ++rank) {
+      for (unsigned char& byte : inputs[at(rank)]) byte = static_cast<unsigned char>(random());
+      outputs[at(rank)].fill(7);
+    }
+    std::vector<Bytes> sent = inputs;
+    std::vector<Bytes>& received = inPlace ? sent : outputs;
+    const std::vector<Bytes> before = received;
+    for (int rank = 0; rank < ranks; ++rank)
+      describe(party, rank, call, sent[at(rank)].data() + offset, received[at(rank)].data() + offset);
+    INFO("round " << round << ", collective " << static_cast<int>(call.collective) << ", algorithm "
+                  << static_cast<int>(call.algorithm) << ", " << call.bytes << " bytes, root " << call.root);
+    for (const Fault& fault : party.run()) CHECK(fault.kind == Fault::kNone);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const bool hasOutput = call.collective != Collective::kReduce || rank == call.root;
+      CHECK(received[at(rank)] == (hasOutput ? expectedOf(call, inputs, offset, before[at(rank)]) : before[at(rank)]));
+    }
+  }
+  CHECK(executor::takeMostSignals() == 0);
+}
+
+// Of each pair one rank, or both, would wait for data that the other one does not send.
+TEST_CASE("packets: ranks whose steps differ are told, both", "[threads]") {
+  struct Pair {
+    Call one, other;
+  };
+  const auto [one, other] = GENERATE(
+      Pair{{Collective::kReduce, Algorithm::kTree, 0, 200}, {Collective::kReduce, Algorithm::kTree, 1, 200}},
+      Pair{{Collective::kBroadcast, Algorithm::kTree, 0, 200}, {Collective::kBroadcast, Algorithm::kTree, 1, 200}},
+      Pair{{Collective::kAllReduce, Algorithm::kTree, 0, 200}, {Collective::kAllReduce, Algorithm::kTwoShot, 0, 200}},
+      Pair{{Collective::kBroadcast, Algorithm::kTwoShot, 1, 200}, {Collective::kReduce, Algorithm::kTwoShot, 0, 200}},
+      Pair{{Collective::kReduce, Algorithm::kOneShot, 0, 200}, {Collective::kReduce, Algorithm::kTree, 0, 90}});
+  const std::uint64_t before = GENERATE(0, 4);  // buffers: the first ones are filled to their end
+  Party party(2);
+  std::array<Bytes, 2> buffers{};
+  for (const int rank : {0, 1}) {
+    party.link(rank, 1 - rank).packets.exchanged = before;
+    describe(party, rank, rank == 0 ? one : other, buffers[at(rank)].data(), buffers[at(rank)].data());
+  }
+  const std::vector<Fault> faults = party.run();
+  CHECK(faults[0].kind == Fault::kMismatch);
+  CHECK(faults[1].kind == Fault::kMismatch);
+  CHECK(Signature::unpack(faults[0].signature).algorithm == other.algorithm);
+  CHECK(Signature::unpack(faults[1].signature).algorithm == one.algorithm);
+}
+
+TEST_CASE("packets: the root of a tree takes its neighbours' fronts, and nobody else's", "[threads]") {
+  Party party(4);
+  std::array<Bytes, 4> buffers{};
+  for (int round = 0; round < 4; ++round) {
+    for (int rank = 0; rank < 4; ++rank) {
+      unsigned char* const buffer = buffers[at(rank)].data();
+      describe(party, rank, {Collective::kBroadcast, Algorithm::kTree, 0, 100}, buffer, buffer);
+    }
+    for (const Fault& fault : party.run()) CHECK(fault.kind == Fault::kNone);
+  }
+  CHECK(party.link(0, 1).packets.exchanged == 4);
+  CHECK(party.link(0, 2).packets.exchanged == 4);
+  CHECK(party.link(2, 3).packets.exchanged == 4);
+  CHECK(party.link(0, 3).packets.exchanged == 0);
+  CHECK(party.link(0, 3).headers.met == 0);
 }
 
 }  // namespace

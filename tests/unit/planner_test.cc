@@ -175,6 +175,28 @@ TEST_CASE("planner: a GPU's packets have no fence, and are for what is short") {
     CHECK_FALSE(planner::goesInPackets(Algorithm::kOneShot, other, machine));
 }
 
+TEST_CASE("planner: a GPU's two-shots, trees and broadcasts go in packets while their pieces fit") {
+  Machine machine = machineOf(8, 8);
+  machine.fenceUs = 1;
+  machine.hopUs = 2;
+  machine.cacheGBps = machine.memoryGBps = 200;
+  machine.blockGBps = 40;
+  machine.packetBytes = 16 << 10;
+  const auto goes = [&](Algorithm algorithm, Collective collective, std::uint64_t bytes) {
+    return planner::goesInPackets(algorithm, {.collective = collective, .bytes = bytes}, machine);
+  };
+  for (const Collective collective : {Collective::kAllReduce, Collective::kReduce, Collective::kBroadcast}) {
+    CHECK(goes(Algorithm::kTwoShot, collective, 1024));
+    CHECK(goes(Algorithm::kTree, collective, 1024));
+    CHECK_FALSE(goes(Algorithm::kTree, collective, (16 << 10) + 1));
+    CHECK_FALSE(goes(Algorithm::kTwoShot, collective, 1 << 20));
+  }
+  CHECK(goes(Algorithm::kTwoShot, Collective::kAllReduce, 20 << 10));  // its slices are an eighth
+  for (const Collective collective : {Collective::kGather, Collective::kScatter, Collective::kBarrier})
+    CHECK_FALSE(goes(Algorithm::kTree, collective, 64));
+  CHECK_FALSE(goes(Algorithm::kRing, Collective::kAllReduce, 1024));
+}
+
 TEST_CASE("planner: small operations use the blocks of a GPU that they can") {
   Machine machine = machineOf(8, 8);
   machine.channels = 21;
