@@ -154,8 +154,8 @@ TEST_CASE("packets: one place is not enough, nor are two for a rank that does no
 }
 
 TEST_CASE("packets: numbers may come again once both places have been filled to their end") {
-  for (const Step& step : {kBothWays, kOneWay, kAnswered})
-    CHECK_FALSE(someGoWrong({.places = 2, .steps = {}, .numbers = 8, .cleanEvery = 4}, {kFronts, step}, 11));
+  for (const Step& step : {kBothWays, kOneWay})
+    CHECK_FALSE(someGoWrong({.places = 2, .steps = {}, .numbers = 8, .cleanEvery = 4}, {kFronts, step}, 10));
   CHECK(someGoWrong({.places = 2, .steps = {}, .numbers = 4}, {kFronts, kBothWays}, 7));
   CHECK(someGoWrong({.places = 2, .steps = {}, .numbers = 4}, {kFronts, kOneWay}, 7));
 }
